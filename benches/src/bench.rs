@@ -53,7 +53,7 @@ pub struct Bench {
     /// The number of workers in tables with many workers, or `None` for the default of the size.
     pub fan_out: Option<usize>,
     /// The settings of TPC-H.
-    pub tpch: Tpch,
+    pub tpch: TpchOptions,
     /// The directory for data that a later run can use again.
     pub data_dir: PathBuf,
     /// The directory for data that no later run uses. It is empty at the start, and deleted at the
@@ -62,14 +62,14 @@ pub struct Bench {
     /// The path of the program `volary-fleet`.
     pub fleet_program: PathBuf,
     /// The directory of Ballista's programs. They need not be installed.
-    pub ballista: PathBuf,
+    pub ballista_dir: PathBuf,
     /// The runtimes of this process.
     pub runtimes: Runtimes,
 }
 
 /// The TPC-H data and queries, and the cluster that the data is loaded into.
 #[derive(Debug, Clone)]
-pub struct Tpch {
+pub struct TpchOptions {
     /// The scale factor, or `None` for the default of the size.
     pub scale: Option<f64>,
     /// The number of workers of the cluster.
@@ -77,7 +77,7 @@ pub struct Tpch {
     /// The directory of the queries.
     pub queries: PathBuf,
     /// The text that the name of a query must contain for the query to run.
-    pub only: String,
+    pub name_filter: String,
 }
 
 impl Bench {

@@ -19,7 +19,7 @@ pub trait Ask: Send + 'static {
 pub struct Clients<C> {
     clients: Vec<C>,
     /// The number of questions that have been asked.
-    asked: usize,
+    questions_asked: usize,
 }
 
 /// The latencies and failures of some questions.
@@ -36,7 +36,10 @@ pub struct Answers {
 impl<C: Ask> Clients<C> {
     /// Creates a group of these clients.
     pub fn new(clients: Vec<C>) -> Self {
-        Self { clients, asked: 0 }
+        Self {
+            clients,
+            questions_asked: 0,
+        }
     }
 
     /// Lets each client ask `questions` questions. No two questions get the same number.
@@ -47,8 +50,8 @@ impl<C: Ask> Clients<C> {
         let started = Instant::now();
         let mut asking = JoinSet::new();
         for mut client in std::mem::take(&mut self.clients) {
-            let numbers = self.asked..self.asked + questions;
-            self.asked = numbers.end;
+            let numbers = self.questions_asked..self.questions_asked + questions;
+            self.questions_asked = numbers.end;
             asking.spawn(async move {
                 let mut answers = Answers::default();
                 for number in numbers {

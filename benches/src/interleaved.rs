@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use futures::future::LocalBoxFuture;
 
-use crate::results::{Label, Measured, Sample};
+use crate::results::{Label, Sample, Variant};
 
 /// Something that can be measured again and again.
 ///
@@ -51,9 +51,12 @@ pub struct Turns {
 ///
 /// # Errors
 /// Returns the errors of the candidates, with their names.
-pub async fn in_turns(turns: Turns, mut candidates: Vec<Candidate<'_>>) -> Result<Vec<Measured>> {
+pub async fn measure_in_turns(
+    turns: Turns,
+    mut candidates: Vec<Candidate<'_>>,
+) -> Result<Vec<Variant>> {
     let labels = candidates.iter().map(|candidate| candidate.label.clone());
-    let mut measured: Vec<_> = labels.map(Measured::new).collect();
+    let mut measured: Vec<_> = labels.map(Variant::new).collect();
     for turn in 0..turns.warm_up + turns.counted {
         for (candidate, measured) in candidates.iter_mut().zip(&mut measured) {
             let sample = candidate.work.measure().await;
@@ -100,11 +103,15 @@ mod tests {
             warm_up: 1,
             counted: 2,
         };
-        let measured = in_turns(turns, candidates()).now_or_never().unwrap();
+        let measured = measure_in_turns(turns, candidates())
+            .now_or_never()
+            .unwrap();
         let measured = measured.unwrap();
         assert_eq!(*noted.borrow(), ["a", "b", "a", "b", "a", "b"]);
         assert_eq!(measured[1].samples_of("turns"), [4.0, 6.0]);
-        let failed = in_turns(turns, candidates()).now_or_never().unwrap();
+        let failed = measure_in_turns(turns, candidates())
+            .now_or_never()
+            .unwrap();
         assert_eq!(format!("{:#}", failed.unwrap_err()), "a: enough");
     }
 }

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use volary_benches::ballista::Missing;
-use volary_benches::bench::{Bench, Size, Tpch};
+use volary_benches::ballista::MissingProgram;
+use volary_benches::bench::{Bench, Size, TpchOptions};
 use volary_benches::report;
-use volary_benches::tables::{self, Table};
+use volary_benches::tables::{self, BenchTable};
 use volary_node::open_files;
 use volary_node::runtimes::OwnedRuntimes;
 
@@ -67,9 +67,9 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let tables = tables::chosen(&args.only)?;
+    let tables = tables::select_tables(&args.only)?;
     // Clients and stubs need many open files.
-    open_files::raise();
+    open_files::raise_limit();
     let runtimes = OwnedRuntimes::start(None)?;
     let handles = runtimes.handles().clone();
     let temporary = tempfile::tempdir()?;
@@ -78,18 +78,18 @@ fn main() -> Result<()> {
         size: args.size(),
         rounds: args.rounds,
         fan_out: args.fan_out,
-        tpch: Tpch {
+        tpch: TpchOptions {
             scale: args.scale,
             workers: args.workers,
             queries: args.queries,
-            only: args.query,
+            name_filter: args.query,
         },
         data_dir: args
             .data_dir
             .unwrap_or_else(|| temporary.path().join("data")),
         scratch_dir: temporary.path().join("scratch"),
         fleet_program: program.with_file_name("volary-fleet"),
-        ballista: args
+        ballista_dir: args
             .ballista
             .unwrap_or_else(|| installed_ballista(&program)),
         runtimes: handles.clone(),
@@ -108,7 +108,12 @@ fn installed_ballista(program: &Path) -> PathBuf {
 
 /// Runs one table after another. A table that fails does not keep the others from being measured. A
 /// table whose program is not installed is skipped, and fails only if it was asked for by name.
-async fn run(bench: &Bench, tables: &[Table], asked_for: &[String], results: &Path) -> Result<()> {
+async fn run(
+    bench: &Bench,
+    tables: &[BenchTable],
+    asked_for: &[String],
+    results: &Path,
+) -> Result<()> {
     let mut failed = Vec::new();
     for table in tables {
         eprintln!("{}: {} run", table.name, bench.size.name());
@@ -118,7 +123,7 @@ async fn run(bench: &Bench, tables: &[Table], asked_for: &[String], results: &Pa
                 report::write_page(&measured, &path)?;
                 println!("{}\n{}\n", report::markdown(&measured), path.display());
             }
-            Err(error) if error.is::<Missing>() && asked_for.is_empty() => {
+            Err(error) if error.is::<MissingProgram>() && asked_for.is_empty() => {
                 eprintln!("{}: skipped: {error}", table.name);
             }
             Err(error) => {

@@ -48,7 +48,7 @@ impl Process {
     ///
     /// # Errors
     /// Returns an error if the process ends instead.
-    pub fn line(&mut self) -> Result<String> {
+    pub fn read_line(&mut self) -> Result<String> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
             bail!(
@@ -65,7 +65,7 @@ impl Process {
     /// Returns an error if the process ends before it prints such a line.
     pub fn await_line(&mut self, text: &str) -> Result<String> {
         loop {
-            let line = self.line()?;
+            let line = self.read_line()?;
             if line.contains(text) {
                 return Ok(line);
             }
@@ -76,12 +76,12 @@ impl Process {
     ///
     /// # Errors
     /// Returns an error if the process has ended.
-    pub fn tell(&mut self, line: &str) -> Result<()> {
-        let told = match &mut self.stdin {
+    pub fn send_line(&mut self, line: &str) -> Result<()> {
+        let sent = match &mut self.stdin {
             Some(stdin) => writeln!(stdin, "{line}"),
             None => bail!("{} was told to end", self.name),
         };
-        told.with_context(|| format!("{} no longer reads its input", self.name))
+        sent.with_context(|| format!("{} no longer reads its input", self.name))
     }
 
     /// Closes the input of the process, which tells it to end.

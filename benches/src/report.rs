@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use bytesize::ByteSize;
 
-use crate::results::{Measured, TableResults};
+use crate::results::{TableResults, Variant};
 use crate::statistics::{Spread, ratios};
 
 /// Returns the table with one line per variant. A cell holds the median of a metric (smallest to
@@ -82,7 +82,7 @@ fn page(results: &TableResults) -> String {
 }
 
 /// Returns the variant that this one is compared with.
-fn baseline_of<'a>(variant: &Measured, variants: &'a [Measured]) -> Option<&'a Measured> {
+fn baseline_of<'a>(variant: &Variant, variants: &'a [Variant]) -> Option<&'a Variant> {
     let name = variant.label.baseline.as_ref()?;
     variants.iter().find(|other| other.label.name == *name)
 }
@@ -109,11 +109,11 @@ fn show(spread: Spread) -> String {
 
 /// Figures above this are shown as "∞". No metric is so large. A ratio is so large only if the
 /// other value is 0.
-const BEYOND: f64 = 1e12;
+const MAX_SHOWN: f64 = 1e12;
 
 /// Formats a number with about three significant digits.
 fn figure(value: f64) -> String {
-    if value > BEYOND {
+    if value > MAX_SHOWN {
         return "∞".to_owned();
     }
     let decimals = if value.abs() >= 100.0 {
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn variants_are_compared_turn_by_turn() {
         let variant = |label: Label, samples: [f64; 3]| {
-            let mut measured = Measured::new(label);
+            let mut measured = Variant::new(label);
             for sample in samples {
                 measured.push(Sample::new().with("ms", sample));
             }
@@ -153,7 +153,10 @@ mod tests {
             date: String::new(),
             variants: vec![
                 variant(Label::new("theirs"), [10.0, 20.0, 300.0]),
-                variant(Label::new("ours").beside("theirs"), [5.0, 20.0, 600.0]),
+                variant(
+                    Label::new("ours").compared_with("theirs"),
+                    [5.0, 20.0, 600.0],
+                ),
             ],
         };
         let text = markdown(&results);

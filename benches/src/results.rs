@@ -71,7 +71,7 @@ impl Label {
 
     /// Sets the variant that this one is compared with.
     #[must_use]
-    pub fn beside(mut self, baseline: impl Into<String>) -> Self {
+    pub fn compared_with(mut self, baseline: impl Into<String>) -> Self {
         self.baseline = Some(baseline.into());
         self
     }
@@ -79,7 +79,7 @@ impl Label {
 
 /// A variant with its samples.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Measured {
+pub struct Variant {
     /// The description of the variant.
     #[serde(flatten)]
     pub label: Label,
@@ -87,7 +87,7 @@ pub struct Measured {
     pub samples: BTreeMap<String, Vec<f64>>,
 }
 
-impl Measured {
+impl Variant {
     /// Creates a variant without samples.
     pub fn new(label: Label) -> Self {
         Self {
@@ -127,7 +127,7 @@ pub struct TableResults {
     /// The time at which the run ended, in UTC (RFC 3339).
     pub date: String,
     /// The variants of the table.
-    pub variants: Vec<Measured>,
+    pub variants: Vec<Variant>,
 }
 
 impl TableResults {
@@ -155,8 +155,10 @@ mod tests {
 
     #[test]
     fn a_variant_is_kept_with_all_its_samples() {
-        let label = Label::new("30 rows").with("rows", 30).beside("1 row");
-        let mut measured = Measured::new(label);
+        let label = Label::new("30 rows")
+            .with("rows", 30)
+            .compared_with("1 row");
+        let mut measured = Variant::new(label);
         for value in [2.0, 1.0] {
             measured.push(Sample::new().with("mb_per_s", value));
         }

@@ -12,20 +12,20 @@ use super::records::{
     self, ClusterRecord, LineageRecord, PlacementRecord, Record, StatisticsRecord, TableRecord,
     ViewRecord, WorkerRecord, WriteRecord,
 };
-use super::state::State;
-use super::store::{Change, Expected};
+use super::state::CatalogState;
+use super::store::{EntryChange, ExpectedVersion};
 use super::table::{Table, View};
 
 /// A change that has not been committed yet.
 #[derive(Debug)]
 pub(super) struct Draft {
-    state: State,
-    changes: Vec<Change>,
+    state: CatalogState,
+    changes: Vec<EntryChange>,
 }
 
 impl Draft {
     /// Creates a draft without changes from the current state.
-    pub(super) fn new(state: &State) -> Self {
+    pub(super) fn new(state: &CatalogState) -> Self {
         Self {
             state: state.clone(),
             changes: Vec::new(),
@@ -33,19 +33,19 @@ impl Draft {
     }
 
     /// Returns the state of the catalog with all changes so far.
-    pub(super) fn state(&self) -> &State {
+    pub(super) fn state(&self) -> &CatalogState {
         &self.state
     }
 
     /// Returns the versions that the change relies on, and the changes to the store. Returns `None`
     /// if there is nothing to change.
-    pub(super) fn transaction(&self) -> Result<Option<(Vec<Expected>, Vec<Change>)>> {
+    pub(super) fn transaction(&self) -> Result<Option<(Vec<ExpectedVersion>, Vec<EntryChange>)>> {
         if self.changes.is_empty() {
             return Ok(None);
         }
         let mut changes = self.changes.clone();
         changes.push(put(&self.state.cluster)?);
-        let expected = Expected {
+        let expected = ExpectedVersion {
             key: self.state.cluster.key(),
             version: (self.state.version > 0).then_some(self.state.version),
         };
@@ -53,36 +53,36 @@ impl Draft {
     }
 
     /// Returns the state of the catalog after the changes were committed as `version`.
-    pub(super) fn into_state(mut self, version: u64) -> State {
+    pub(super) fn into_state(mut self, version: u64) -> CatalogState {
         self.state.version = version;
         self.state
     }
 
     pub(super) fn next_worker(&mut self) -> WorkerId {
-        WorkerId(take(&mut self.state.cluster.next_worker))
+        WorkerId(take_next(&mut self.state.cluster.next_worker))
     }
 
     pub(super) fn next_table(&mut self) -> TableId {
-        TableId(take(&mut self.state.cluster.next_table))
+        TableId(take_next(&mut self.state.cluster.next_table))
     }
 
     pub(super) fn next_write(&mut self) -> WriteId {
-        WriteId(take(&mut self.state.cluster.next_write))
+        WriteId(take_next(&mut self.state.cluster.next_write))
     }
 
     pub(super) fn next_epoch(&mut self) -> u64 {
-        take(&mut self.state.cluster.next_epoch)
+        take_next(&mut self.state.cluster.next_epoch)
     }
 
     pub(super) fn next_generation(&mut self) -> u64 {
         // 0 is the generation of sessions from before the cluster had users.
         let next = &mut self.state.cluster.next_generation;
         *next = (*next).max(1);
-        take(next)
+        take_next(next)
     }
 
     /// Records that the cluster has had a user. From now on it must always have an administrator.
-    pub(super) fn secure(&mut self) {
+    pub(super) fn mark_secured(&mut self) {
         self.state.cluster.secured = true;
     }
 
@@ -154,12 +154,12 @@ impl Draft {
         }
         if let Some(placement) = table.placement() {
             let shards = placement.shards;
-            let used = |other: &Arc<Table>| {
+            let is_used = |other: &Arc<Table>| {
                 other
                     .placement()
                     .is_some_and(|other| other.shards == shards)
             };
-            if !self.state.all_tables().any(used) {
+            if !self.state.all_tables().any(is_used) {
                 self.delete::<PlacementRecord>(&shards.to_string());
                 self.state.placements.remove(&shards);
             }
@@ -182,10 +182,10 @@ impl Draft {
     /// Gives a table or view to another owner.
     pub(super) fn put_owner(&mut self, name: &str, owner: &str) -> Result<()> {
         if let Some(table) = self.state.table(name) {
-            let table = Arc::new(table.owned_by(owner));
+            let table = Arc::new(table.with_owner(owner));
             self.put_table(&table)?;
         } else if let Some(view) = self.state.view(name) {
-            let view = Arc::new(view.owned_by(owner));
+            let view = Arc::new(view.with_owner(owner));
             self.put_view(&view)?;
         }
         // A new `Access` keeps plans from being used that were made with the former owner's rights.
@@ -195,18 +195,18 @@ impl Draft {
 
     pub(super) fn put_principal(&mut self, principal: PrincipalRecord) -> Result<()> {
         self.changes.push(put(&principal)?);
-        Arc::make_mut(&mut self.state.access).put(Arc::new(principal));
+        Arc::make_mut(&mut self.state.access).put_principal(Arc::new(principal));
         Ok(())
     }
 
     pub(super) fn remove_principal(&mut self, name: &str) {
         self.delete::<PrincipalRecord>(name);
-        Arc::make_mut(&mut self.state.access).remove(name);
+        Arc::make_mut(&mut self.state.access).remove_principal(name);
     }
 
     /// Revokes everything that was granted on a table or view that is dropped.
     pub(super) fn revoke_all_on(&mut self, name: &str) -> Result<()> {
-        for principal in self.state.access.revoked_on(name) {
+        for principal in self.state.access.principals_without_grants_on(name) {
             self.put_principal(principal)?;
         }
         Ok(())
@@ -243,20 +243,20 @@ impl Draft {
     }
 
     fn delete<R: Record>(&mut self, name: &str) {
-        self.changes.push(Change::Delete {
+        self.changes.push(EntryChange::Delete {
             key: format!("{}{name}", R::PREFIX),
         });
     }
 }
 
-fn put<R: Record>(record: &R) -> Result<Change> {
-    Ok(Change::Put {
+fn put<R: Record>(record: &R) -> Result<EntryChange> {
+    Ok(EntryChange::Put {
         key: record.key(),
         value: records::encode(record)?,
     })
 }
 
-fn take(next: &mut u64) -> u64 {
+fn take_next(next: &mut u64) -> u64 {
     let taken = *next;
     *next += 1;
     taken

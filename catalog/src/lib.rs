@@ -19,11 +19,11 @@ mod encoding;
 mod lineage;
 mod name;
 mod open_write;
-mod placing;
 mod records;
 mod redb_store;
 /// Maps the value of a shard key to its shard.
 pub mod shard_key;
+mod shard_placement;
 mod state;
 mod statistics;
 mod store;
@@ -37,13 +37,15 @@ mod write_summary;
 mod writes;
 
 pub use definition::{DefinitionKind, IfExists, TableDefinition};
-pub use lineage::Agreement;
+pub use lineage::LineageVerdict;
 pub use open_write::OpenWrite;
-pub use records::{QueryParameter, TableKind, WorkerRecord, listed};
+pub use records::{QueryParameter, TableKind, WorkerRecord, format_parameters};
 pub use redb_store::RedbStore;
-pub use state::State;
+pub use state::CatalogState;
 pub use statistics::{ColumnStatistics, ShardStatistics, TableStatistics};
-pub use store::{Change, CommitError, Entries, Entry, Expected, MetadataStore};
+pub use store::{
+    CommitError, EntryChange, ExpectedVersion, MetadataStore, StoreContent, StoreEntry,
+};
 pub use table::{NewView, Table, View};
 pub use write_summary::WriteSummary;
 
@@ -60,7 +62,7 @@ use records::ClusterRecord;
 
 /// Maximum number of times that a change is decided. It is decided again if somebody else changed
 /// the store in the meantime.
-const ATTEMPTS: usize = 10;
+const MAX_ATTEMPTS: usize = 10;
 
 /// The catalog. Clones share the same state and store.
 #[derive(Debug, Clone)]
@@ -71,9 +73,9 @@ pub struct Catalog {
 #[derive(Debug)]
 struct Inner {
     store: Arc<dyn MetadataStore>,
-    state: ArcSwap<State>,
-    turn: Mutex<()>,
-    collected: writes::Collected,
+    state: ArcSwap<CatalogState>,
+    change_lock: Mutex<()>,
+    deletion_reports: writes::DeletionReports,
 }
 
 impl Catalog {
@@ -85,12 +87,12 @@ impl Catalog {
     /// `DATA_LOSS` for a damaged record, `INVALID_ARGUMENT` for a record of a newer format, and the
     /// errors of the store.
     pub async fn open(store: Arc<dyn MetadataStore>) -> Result<Self> {
-        let (state, is_new) = match State::load(&store.load().await?)? {
+        let (state, is_new) = match CatalogState::load(&store.load().await?)? {
             Some(state) => (state, false),
             None => {
                 let key = hex::encode(Key::random().as_bytes());
                 (
-                    State::new(ClusterRecord::new(ClusterId::new(), key), 0)?,
+                    CatalogState::new(ClusterRecord::new(ClusterId::new(), key), 0)?,
                     true,
                 )
             }
@@ -99,8 +101,8 @@ impl Catalog {
             inner: Arc::new(Inner {
                 store,
                 state: ArcSwap::from_pointee(state),
-                turn: Mutex::new(()),
-                collected: writes::Collected::default(),
+                change_lock: Mutex::new(()),
+                deletion_reports: writes::DeletionReports::default(),
             }),
         };
         catalog
@@ -117,7 +119,7 @@ impl Catalog {
     }
 
     /// Returns the current state of the catalog.
-    pub fn state(&self) -> Arc<State> {
+    pub fn state(&self) -> Arc<CatalogState> {
         self.inner.state.load_full()
     }
 
@@ -146,8 +148,8 @@ impl Catalog {
 
 impl Inner {
     async fn change<T>(&self, decide: impl Fn(&mut Draft) -> Result<T>) -> Result<T> {
-        let _turn = self.turn.lock().await;
-        for _ in 0..ATTEMPTS {
+        let _turn = self.change_lock.lock().await;
+        for _ in 0..MAX_ATTEMPTS {
             let mut draft = Draft::new(&self.state.load());
             let outcome = decide(&mut draft)?;
             let Some((expected, changes)) = draft.transaction()? else {
@@ -161,7 +163,7 @@ impl Inner {
                 Err(CommitError::Conflict { .. }) => {
                     // Another gateway was faster, or an earlier commit succeeded although the store
                     // reported an error.
-                    if let Some(state) = State::load(&self.store.load().await?)? {
+                    if let Some(state) = CatalogState::load(&self.store.load().await?)? {
                         self.state.store(Arc::new(state));
                     }
                 }
@@ -169,7 +171,7 @@ impl Inner {
             }
         }
         Err(Error::unavailable(format!(
-            "the catalog was changed by others {ATTEMPTS} times while this change was being made; retry"
+            "the catalog was changed by others {MAX_ATTEMPTS} times while this change was being made; retry"
         )))
     }
 }

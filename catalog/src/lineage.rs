@@ -13,23 +13,23 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use super::Catalog;
 use super::draft::Draft;
 use super::records::{ClusterRecord, IncarnationRecord, Record};
-use super::state::State;
+use super::state::CatalogState;
 
 /// Maximum number of incarnations that are kept, the latest ones. A worker that knows none of them
 /// cannot be judged.
-const MOST_KEPT: usize = 1000;
+const MAX_INCARNATIONS: usize = 1000;
 
 /// The gateway's verdict on the incarnations that a worker knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Agreement {
+pub enum LineageVerdict {
     /// The worker may adopt this lineage.
-    Follows(Lineage),
+    Adopt(Lineage),
     /// The worker has rows of writes from `from_write` on that this catalog has not given out, or
     /// has given out again. An operator has agreed to lose these rows.
-    SetsAside(Lineage),
+    SetAside(Lineage),
     /// The worker has such rows, and nobody has agreed to lose them. The catalog is older than the
     /// worker's rows, or has another history.
-    Conflicts {
+    Conflict {
         /// The first write after the last incarnation that the catalog and the worker have in
         /// common.
         from_write: WriteId,
@@ -45,16 +45,16 @@ pub(super) fn begin_incarnation(draft: &mut Draft) -> Result<()> {
         .incarnations
         .pop_if(|last| last.first_write == first_write && !last.recovered);
     lineage.incarnations.push(IncarnationRecord {
-        id: new_id(),
+        id: new_incarnation_id(),
         first_write,
         recovered: std::mem::take(&mut lineage.recovers),
     });
-    let surplus = lineage.incarnations.len().saturating_sub(MOST_KEPT);
+    let surplus = lineage.incarnations.len().saturating_sub(MAX_INCARNATIONS);
     lineage.incarnations.drain(..surplus);
     draft.put_lineage(lineage)
 }
 
-fn new_id() -> u32 {
+fn new_incarnation_id() -> u32 {
     let (random, _) = Uuid::new_v4().as_u64_pair();
     u32::try_from(random >> 32).unwrap_or_default().max(1)
 }
@@ -75,7 +75,7 @@ impl Catalog {
     }
 }
 
-impl State {
+impl CatalogState {
     /// Returns the lineage that calls to workers carry.
     pub fn lineage(&self) -> Lineage {
         let incarnations = &self.lineage.incarnations;
@@ -92,7 +92,7 @@ impl State {
 
     /// Returns what becomes of a worker that knows these incarnations, oldest first, and that has
     /// rows of writes up to `max_write`.
-    pub fn agree(&self, known: &[Incarnation], max_write: u64) -> Agreement {
+    pub fn judge_lineage(&self, known: &[Incarnation], max_write: u64) -> LineageVerdict {
         let ours = &self.lineage.incarnations;
         let position_of = |id: u32| ours.iter().position(|own| own.id == id);
         let common = known
@@ -117,7 +117,7 @@ impl State {
             ..self.lineage()
         };
         if max_write < from_write {
-            return Agreement::Follows(lineage);
+            return LineageVerdict::Adopt(lineage);
         }
         let was_recovered = ours.iter().skip(own_next).any(|own| own.recovered);
         // A worker that knows no later incarnation may have lost its list, and its rows may belong
@@ -126,9 +126,9 @@ impl State {
         let is_forked = their_first.is_some();
         let is_recovering = ours.last().is_some_and(|last| last.recovered);
         if was_recovered && (is_forked || is_recovering) {
-            Agreement::SetsAside(lineage)
+            LineageVerdict::SetAside(lineage)
         } else {
-            Agreement::Conflicts {
+            LineageVerdict::Conflict {
                 from_write: WriteId(from_write),
             }
         }
@@ -158,10 +158,10 @@ mod tests {
     use crate::records::LineageRecord;
     use volary_flight_proto::ids::ClusterId;
 
-    fn state(incarnations: &[(u32, u64, bool)], next_write: u64) -> State {
+    fn state(incarnations: &[(u32, u64, bool)], next_write: u64) -> CatalogState {
         let mut cluster = ClusterRecord::new(ClusterId::new(), "00".repeat(32));
         cluster.next_write = next_write;
-        let mut state = State::new(cluster, 1).unwrap();
+        let mut state = CatalogState::new(cluster, 1).unwrap();
         let record = |(id, first_write, recovered): &(u32, u64, bool)| IncarnationRecord {
             id: *id,
             first_write: *first_write,
@@ -195,18 +195,21 @@ mod tests {
         let state = state(&[(10, 1, false), (20, 4, false), (30, 9, false)], 12);
         assert_eq!(state.lineage(), lineage(30, 20, 9));
         let behind = known(&[(10, 1)]);
-        let follows = Agreement::Follows(lineage(30, 10, 4));
-        assert_eq!(state.agree(&behind, 3), follows);
+        let follows = LineageVerdict::Adopt(lineage(30, 10, 4));
+        assert_eq!(state.judge_lineage(&behind, 3), follows);
         // It has a write that this catalog gave out only in an incarnation that the worker does not
         // know.
         let from_write = WriteId(4);
-        let conflicts = Agreement::Conflicts { from_write };
-        assert_eq!(state.agree(&behind, 4), conflicts);
+        let conflicts = LineageVerdict::Conflict { from_write };
+        assert_eq!(state.judge_lineage(&behind, 4), conflicts);
         // One worker is new, and another one has rows from before there were incarnations.
-        let follows = Agreement::Follows(lineage(30, 0, 1));
-        assert_eq!(state.agree(&[], 0), follows);
+        let follows = LineageVerdict::Adopt(lineage(30, 0, 1));
+        assert_eq!(state.judge_lineage(&[], 0), follows);
         let from_write = WriteId(1);
-        assert_eq!(state.agree(&[], 3), Agreement::Conflicts { from_write });
+        assert_eq!(
+            state.judge_lineage(&[], 3),
+            LineageVerdict::Conflict { from_write }
+        );
     }
 
     #[test]
@@ -214,12 +217,12 @@ mod tests {
         // This catalog went on from write 6, and the worker's incarnation went on from write 4.
         let forked = known(&[(10, 1), (25, 4)]);
         let from_write = WriteId(4);
-        let conflict = Agreement::Conflicts { from_write };
+        let conflict = LineageVerdict::Conflict { from_write };
         let restored = [(10, 1, false), (30, 6, false)];
-        assert_eq!(state(&restored, 7).agree(&forked, 5), conflict);
+        assert_eq!(state(&restored, 7).judge_lineage(&forked, 5), conflict);
         assert_eq!(
-            state(&restored, 7).agree(&forked, 3),
-            Agreement::Follows(lineage(30, 10, 4))
+            state(&restored, 7).judge_lineage(&forked, 3),
+            LineageVerdict::Adopt(lineage(30, 10, 4))
         );
     }
 
@@ -227,15 +230,15 @@ mod tests {
     fn rows_are_set_aside_only_if_the_catalog_was_recovered_after_the_fork() {
         let forked = known(&[(10, 1), (25, 4)]);
         let recovered = state(&[(10, 1, false), (30, 4, true), (40, 8, false)], 9);
-        let sets_aside = Agreement::SetsAside(lineage(40, 10, 4));
-        assert_eq!(recovered.agree(&forked, 5), sets_aside);
+        let sets_aside = LineageVerdict::SetAside(lineage(40, 10, 4));
+        assert_eq!(recovered.judge_lineage(&forked, 5), sets_aside);
         // Long after the recovery, the worker's list may be an old copy.
         let from_write = WriteId(4);
-        let conflict = Agreement::Conflicts { from_write };
-        assert_eq!(recovered.agree(&known(&[(10, 1)]), 5), conflict);
+        let conflict = LineageVerdict::Conflict { from_write };
+        assert_eq!(recovered.judge_lineage(&known(&[(10, 1)]), 5), conflict);
         let before = state(&[(5, 1, true), (10, 2, false), (30, 4, false)], 9);
         let from_write = WriteId(4);
-        let conflict = Agreement::Conflicts { from_write };
-        assert_eq!(before.agree(&forked, 5), conflict);
+        let conflict = LineageVerdict::Conflict { from_write };
+        assert_eq!(before.judge_lineage(&forked, 5), conflict);
     }
 }

@@ -8,7 +8,7 @@ const MAX_BYTES: usize = 255;
 /// Characters that are invisible, or that change the direction of the text around them. With them,
 /// two different names could look the same. They are the general category Cf of Unicode 16, without
 /// the visible ones that belong to scripts.
-const UNSEEN: [std::ops::RangeInclusive<char>; 9] = [
+const INVISIBLE: [std::ops::RangeInclusive<char>; 9] = [
     '\u{ad}'..='\u{ad}',
     '\u{61c}'..='\u{61c}',
     '\u{180e}'..='\u{180e}',
@@ -25,15 +25,16 @@ const UNSEEN: [std::ops::RangeInclusive<char>; 9] = [
 /// # Errors
 /// `INVALID_ARGUMENT`, with the name and what is wrong with it.
 pub(super) fn check(name: &str) -> Result<()> {
-    let is_unseen =
-        |letter: char| letter.is_control() || UNSEEN.iter().any(|unseen| unseen.contains(&letter));
+    let is_invisible = |letter: char| {
+        letter.is_control() || INVISIBLE.iter().any(|unseen| unseen.contains(&letter))
+    };
     let fault = if name.is_empty() {
         "it is empty".to_owned()
     } else if name.len() > MAX_BYTES {
         format!("it has {} bytes, but {MAX_BYTES} are allowed", name.len())
     } else if name.trim() != name {
         "it begins or ends with white space".to_owned()
-    } else if let Some(letter) = name.chars().find(|letter| is_unseen(*letter)) {
+    } else if let Some(letter) = name.chars().find(|letter| is_invisible(*letter)) {
         format!(
             "it contains the invisible character U+{:04X}",
             u32::from(letter)

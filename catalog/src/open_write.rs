@@ -40,7 +40,7 @@ impl Drop for OpenWrite {
         };
         let write = self.id;
         self.runtime.spawn(async move {
-            let _was_open = catalog.abort_write_at_last(write).await;
+            let _was_open = catalog.abort_write_with_retries(write).await;
         });
     }
 }

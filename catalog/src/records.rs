@@ -11,7 +11,7 @@ use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 /// The newest format of records. It grows only with a change that an older release must not ignore.
-pub(super) const FORMAT: u32 = 5;
+pub(super) const NEWEST_FORMAT: u32 = 5;
 
 /// The format that the first release reads.
 const FIRST_FORMAT: u32 = 1;
@@ -259,7 +259,7 @@ impl fmt::Display for QueryParameter {
 
 /// Formats parameters like their definition: `(k BIGINT, name VARCHAR DEFAULT 'kea')`, or `none` if
 /// the list is empty.
-pub fn listed(parameters: &[QueryParameter]) -> String {
+pub fn format_parameters(parameters: &[QueryParameter]) -> String {
     if parameters.is_empty() {
         return "none".to_owned();
     }
@@ -412,9 +412,9 @@ pub(super) fn decode<R: Record>(key: &str, value: &[u8]) -> Result<R> {
     // The format is read first and alone, because this release may not understand the rest of a
     // newer record.
     let Format { format } = serde_json::from_slice(value).map_err(unreadable)?;
-    if format > FORMAT {
+    if format > NEWEST_FORMAT {
         return Err(Error::invalid(format!(
-            "the catalog's record {key} has format {format}, but this release reads only up to format {FORMAT}; start the release that wrote it, or a newer one"
+            "the catalog's record {key} has format {format}, but this release reads only up to format {NEWEST_FORMAT}; start the release that wrote it, or a newer one"
         )));
     }
     serde_json::from_slice(value).map_err(unreadable)
@@ -482,7 +482,7 @@ mod tests {
 
     #[test]
     fn a_newer_format_and_damage_are_told_apart() {
-        let newer = format!(r#"{{"format":{},"something":"else"}}"#, FORMAT + 1);
+        let newer = format!(r#"{{"format":{},"something":"else"}}"#, NEWEST_FORMAT + 1);
         let error = decode::<WriteRecord>("write/7", newer.as_bytes()).unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArgument);
         let error = decode::<WriteRecord>("write/7", b"{\"format\":1}").unwrap_err();

@@ -14,12 +14,14 @@ use redb::{
 };
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::disk::SharedDisk;
-use volary_node::private;
+use volary_node::private_files;
 
-use super::store::{Change, CommitError, Entries, Entry, Expected, MetadataStore};
+use super::store::{
+    CommitError, EntryChange, ExpectedVersion, MetadataStore, StoreContent, StoreEntry,
+};
 
 /// Name of the file in the data directory.
-const FILE: &str = "catalog.redb";
+const FILE_NAME: &str = "catalog.redb";
 /// The table that maps each key to its version and its value.
 const ENTRIES: TableDefinition<&str, (u64, &[u8])> = TableDefinition::new("entries");
 /// The table that counts commits, in one row.
@@ -77,11 +79,11 @@ impl RedbStore {
         });
         let store = Self { file };
         store
-            .blocking(|file| {
+            .run_blocking(|file| {
                 file.create_if_missing()
                     .map_err(|error| file.error("create", error))?;
                 // An older release left the file readable for other users of the machine.
-                private::close_file(&file.path)
+                private_files::restrict_file(&file.path)
                     .map_err(|error| file.error("restrict access to", error.into()))?;
                 file.check()?;
                 file.with_database("open", |_| Ok(()))
@@ -92,10 +94,10 @@ impl RedbStore {
 
     /// Returns the path of the file in the gateway's data directory.
     pub fn path_in(directory: &Path) -> PathBuf {
-        directory.join(FILE)
+        directory.join(FILE_NAME)
     }
 
-    async fn blocking<T: Send + 'static, E: From<Error> + Send + 'static>(
+    async fn run_blocking<T: Send + 'static, E: From<Error> + Send + 'static>(
         &self,
         work: impl FnOnce(&StoreFile) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
@@ -107,7 +109,7 @@ impl RedbStore {
             Err(E::from(Error::with_source(
                 ErrorCode::DataLoss,
                 format!(
-                    "{} cannot be used: it is damaged; {RESTORE}",
+                    "{} cannot be used: it is damaged; {RESTORE_ADVICE}",
                     self.file.path.display()
                 ),
                 source,
@@ -118,21 +120,22 @@ impl RedbStore {
 
 #[async_trait]
 impl MetadataStore for RedbStore {
-    async fn load(&self) -> Result<Entries> {
-        self.blocking(|file| file.with_database("read", load)).await
+    async fn load(&self) -> Result<StoreContent> {
+        self.run_blocking(|file| file.with_database("read", load))
+            .await
     }
 
     async fn commit(
         &self,
-        expected: Vec<Expected>,
-        changes: Vec<Change>,
+        expected: Vec<ExpectedVersion>,
+        changes: Vec<EntryChange>,
     ) -> Result<u64, CommitError> {
-        self.blocking(move |file| file.commit(&expected, &changes))
+        self.run_blocking(move |file| file.commit(&expected, &changes))
             .await
     }
 }
 
-const RESTORE: &str = "restore the newest backup of it (docs/repair.md)";
+const RESTORE_ADVICE: &str = "restore the newest backup of it (docs/repair.md)";
 
 /// A redb file whose syncs go through a [`Disk`].
 #[derive(Debug)]
@@ -197,23 +200,23 @@ impl StoreFile {
         if self.path.exists() {
             return Ok(());
         }
-        self.replace_with(&Entries::default())
+        self.replace_with(&StoreContent::default())
     }
 
     /// Durably replaces the file with a new file that has this content.
-    fn replace_with(&self, content: &Entries) -> Result<(), redb::Error> {
+    fn replace_with(&self, content: &StoreContent) -> Result<(), redb::Error> {
         let unfinished = self.path.with_extension("unfinished");
         match fs::remove_file(&unfinished) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(source.into()),
             _ => {}
         }
-        let mut options = private::file_options();
+        let mut options = private_files::file_options();
         options.read(true).write(true).create_new(true);
         let new = SyncedFile::open(&unfinished, &self.disk, &options)?;
         let database = Database::builder()
             .set_cache_size(CACHE_BYTES)
             .create_with_backend(new)?;
-        fill(&database, content)?;
+        write_content(&database, content)?;
         drop(database);
         // redb writes to the file when it closes it, and does not sync that write.
         self.disk
@@ -234,7 +237,10 @@ impl StoreFile {
             )
         })?;
         let damaged = || {
-            let what = format!("the catalog {} is damaged; {RESTORE}", self.path.display());
+            let what = format!(
+                "the catalog {} is damaged; {RESTORE_ADVICE}",
+                self.path.display()
+            );
             Error::new(ErrorCode::DataLoss, what)
         };
         // redb would create a new database in an empty file.
@@ -262,14 +268,14 @@ impl StoreFile {
         work: impl FnOnce(&Database) -> Result<T, redb::Error>,
     ) -> Result<T> {
         let mut state = self.state.lock();
-        let result = self.opened(&mut state).and_then(work);
+        let result = self.ensure_open(&mut state).and_then(work);
         result.map_err(|error| {
             state.close();
             self.error(what, error)
         })
     }
 
-    fn opened<'a>(&self, state: &'a mut FileState) -> Result<&'a Database, redb::Error> {
+    fn ensure_open<'a>(&self, state: &'a mut FileState) -> Result<&'a Database, redb::Error> {
         if let FileState::Suspect = state {
             let content = load(&self.open_file()?)?;
             self.replace_with(&content)?;
@@ -294,9 +300,13 @@ impl StoreFile {
         Ok(database)
     }
 
-    fn commit(&self, expected: &[Expected], changes: &[Change]) -> Result<u64, CommitError> {
+    fn commit(
+        &self,
+        expected: &[ExpectedVersion],
+        changes: &[EntryChange],
+    ) -> Result<u64, CommitError> {
         let mut state = self.state.lock();
-        let before = match self.opened(&mut state).and_then(revision) {
+        let before = match self.ensure_open(&mut state).and_then(revision) {
             Ok(before) => before,
             Err(error) => {
                 state.close();
@@ -304,7 +314,7 @@ impl StoreFile {
             }
         };
         let result = self
-            .opened(&mut state)
+            .ensure_open(&mut state)
             .and_then(|database| commit(database, before, expected, changes));
         match result {
             Ok(None) => Ok(before + 1),
@@ -313,7 +323,7 @@ impl StoreFile {
                 *state = FileState::Suspect;
                 // The rewritten file shows whether the change was made before the error, and its
                 // content is durable.
-                match self.opened(&mut state).and_then(revision) {
+                match self.ensure_open(&mut state).and_then(revision) {
                     Ok(after) if after > before => Ok(before + 1),
                     Ok(_) => Err(self.error("write", error).into()),
                     Err(_) => {
@@ -339,7 +349,10 @@ impl StoreFile {
             redb::Error::Io(source) => {
                 return Error::io(format!("cannot {what} the catalog {path}"), source);
             }
-            redb::Error::Corrupted(_) => (ErrorCode::DataLoss, format!("it is damaged; {RESTORE}")),
+            redb::Error::Corrupted(_) => (
+                ErrorCode::DataLoss,
+                format!("it is damaged; {RESTORE_ADVICE}"),
+            ),
             redb::Error::UpgradeRequired(_) => (
                 ErrorCode::InvalidArgument,
                 "another release wrote it in another format; start that release".to_owned(),
@@ -371,33 +384,33 @@ impl StoreFile {
     }
 }
 
-fn load(database: &Database) -> Result<Entries, redb::Error> {
+fn load(database: &Database) -> Result<StoreContent, redb::Error> {
     let revision = revision(database)?;
     let transaction = database.begin_read()?;
     let table = match transaction.open_table(ENTRIES) {
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Entries::default()),
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(StoreContent::default()),
         table => table?,
     };
-    let mut all = Entries {
+    let mut all = StoreContent {
         revision,
-        ..Entries::default()
+        ..StoreContent::default()
     };
     for row in table.iter()? {
         let (key, value) = row?;
         let (version, value) = value.value();
         let value = value.to_vec();
         all.entries
-            .insert(key.value().to_owned(), Entry { version, value });
+            .insert(key.value().to_owned(), StoreEntry { version, value });
     }
     Ok(all)
 }
 
 /// Fills a new database with this content.
-fn fill(database: &Database, content: &Entries) -> Result<(), redb::Error> {
+fn write_content(database: &Database, content: &StoreContent) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     {
         let mut entries = transaction.open_table(ENTRIES)?;
-        for (key, Entry { version, value }) in &content.entries {
+        for (key, StoreEntry { version, value }) in &content.entries {
             entries.insert(key.as_str(), (*version, value.as_slice()))?;
         }
         transaction
@@ -423,15 +436,15 @@ fn revision(database: &Database) -> Result<u64, redb::Error> {
 fn commit(
     database: &Database,
     before: u64,
-    expected: &[Expected],
-    changes: &[Change],
+    expected: &[ExpectedVersion],
+    changes: &[EntryChange],
 ) -> Result<Option<String>, redb::Error> {
     // By default, redb makes a transaction durable (fsync) before its commit returns.
     let transaction = database.begin_write()?;
     let after = before + 1;
     {
         let mut entries = transaction.open_table(ENTRIES)?;
-        for Expected { key, version } in expected {
+        for ExpectedVersion { key, version } in expected {
             let found = entries.get(key.as_str())?.map(|entry| entry.value().0);
             if found != *version {
                 return Ok(Some(key.clone()));
@@ -439,10 +452,10 @@ fn commit(
         }
         for change in changes {
             match change {
-                Change::Put { key, value } => {
+                EntryChange::Put { key, value } => {
                     entries.insert(key.as_str(), (after, value.as_slice()))?;
                 }
-                Change::Delete { key } => {
+                EntryChange::Delete { key } => {
                     entries.remove(key.as_str())?;
                 }
             }

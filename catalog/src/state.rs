@@ -14,18 +14,18 @@ use super::records::{
     TableRecord, TableState, ViewRecord, WorkerRecord, WriteRecord, WriteState,
 };
 use super::statistics::TableStatistics;
-use super::store::{Entries, Entry};
+use super::store::{StoreContent, StoreEntry};
 use super::table::{Table, View};
 
 /// Maximum number of names that an error message suggests.
-const SUGGESTIONS: usize = 3;
+const MAX_SUGGESTIONS: usize = 3;
 /// Minimum similarity of a suggested name (Jaro-Winkler, 0 to 1).
-const LIKENESS: f64 = 0.75;
+const MIN_SIMILARITY: f64 = 0.75;
 
 /// Everything that the catalog knows, as of one moment. It never changes: each change creates a new
 /// `State`, which shares the unchanged parts.
 #[derive(Debug, Clone)]
-pub struct State {
+pub struct CatalogState {
     /// The version of the cluster record in the store. It changes with every change of the catalog.
     pub(super) version: u64,
     pub(super) cluster: ClusterRecord,
@@ -43,9 +43,9 @@ pub struct State {
     pub(super) writes: BTreeMap<WriteId, Arc<WriteRecord>>,
 }
 
-impl State {
+impl CatalogState {
     /// Reads the state from the entries of a store. Returns `None` if the store is empty.
-    pub(super) fn load(entries: &Entries) -> Result<Option<Self>> {
+    pub(super) fn load(entries: &StoreContent) -> Result<Option<Self>> {
         let Some(entry) = entries.entries.get(ClusterRecord::PREFIX) else {
             return match entries.entries.keys().next() {
                 None => Ok(None),
@@ -59,37 +59,37 @@ impl State {
             state.lineage = Arc::new(lineage);
         }
         state.check_lineage()?;
-        let principals: Vec<PrincipalRecord> = of_kind::<PrincipalRecord>(entries)
+        let principals: Vec<PrincipalRecord> = records_of_kind::<PrincipalRecord>(entries)
             .map(|(key, value)| records::decode(key, value))
             .collect::<Result<_>>()?;
-        let tokens: Vec<TokenRecord> = of_kind::<TokenRecord>(entries)
+        let tokens: Vec<TokenRecord> = records_of_kind::<TokenRecord>(entries)
             .map(|(key, value)| records::decode(key, value))
             .collect::<Result<_>>()?;
         state.access = Arc::new(Access::new(principals, tokens));
-        for (key, value) in of_kind::<WorkerRecord>(entries) {
+        for (key, value) in records_of_kind::<WorkerRecord>(entries) {
             let worker: WorkerRecord = records::decode(key, value)?;
             state.workers.insert(worker.id, Arc::new(worker));
         }
-        for (key, value) in of_kind::<PlacementRecord>(entries) {
+        for (key, value) in records_of_kind::<PlacementRecord>(entries) {
             let placement: PlacementRecord = records::decode(key, value)?;
             state
                 .placements
                 .insert(placement.shards, Arc::new(placement));
         }
-        for (key, value) in of_kind::<WriteRecord>(entries) {
+        for (key, value) in records_of_kind::<WriteRecord>(entries) {
             let write: WriteRecord = records::decode(key, value)?;
             state.writes.insert(write.id, Arc::new(write));
         }
-        for (key, value) in of_kind::<ViewRecord>(entries) {
+        for (key, value) in records_of_kind::<ViewRecord>(entries) {
             let view = View::from_record(records::decode(key, value)?)?;
             state.views.insert(view.name().to_owned(), Arc::new(view));
         }
         let mut statistics = BTreeMap::new();
-        for (key, value) in of_kind::<StatisticsRecord>(entries) {
+        for (key, value) in records_of_kind::<StatisticsRecord>(entries) {
             let record: StatisticsRecord = records::decode(key, value)?;
             statistics.insert(record.table, record);
         }
-        for (key, value) in of_kind::<TableRecord>(entries) {
+        for (key, value) in records_of_kind::<TableRecord>(entries) {
             let record: TableRecord = records::decode(key, value)?;
             let (shards, placement) = match record.kind {
                 TableKind::Sharded { shards, .. } => {
@@ -99,7 +99,7 @@ impl State {
             };
             let statistics = statistics.get(&record.id).map_or_else(
                 || TableStatistics::empty(shards, record.columns.len()),
-                |known| TableStatistics::from_record(known, shards),
+                |statistics_record| TableStatistics::from_record(statistics_record, shards),
             );
             state.insert_table(Arc::new(Table::new(
                 record,
@@ -112,7 +112,7 @@ impl State {
 
     /// Creates the state of a cluster that has nothing yet.
     pub(super) fn new(cluster: ClusterRecord, version: u64) -> Result<Self> {
-        let key = key_of(&cluster, Some(&cluster.key), "key")?;
+        let key = parse_key(&cluster, Some(&cluster.key), "key")?;
         Ok(Self {
             version,
             cluster,
@@ -135,7 +135,7 @@ impl State {
     }
 
     pub(super) fn insert_table(&mut self, table: Arc<Table>) {
-        if !table.waits_to_replace() {
+        if !table.is_replacement() {
             self.table_names.insert(table.name().to_owned(), table.id());
         }
         self.tables.insert(table.id(), table);
@@ -156,7 +156,7 @@ impl State {
     /// # Errors
     /// `DATA_LOSS` if the key is damaged.
     pub fn token_key(&self) -> Result<Key> {
-        key_of(&self.cluster, self.cluster.token_key.as_ref(), "token_key")
+        parse_key(&self.cluster, self.cluster.token_key.as_ref(), "token_key")
     }
 
     /// Returns who may log in, and what they may do.
@@ -175,7 +175,7 @@ impl State {
     }
 
     /// Returns the names of all tables and views that `owner` owns.
-    pub(super) fn owned_by(&self, owner: &str) -> impl Iterator<Item = &str> {
+    pub(super) fn names_owned_by(&self, owner: &str) -> impl Iterator<Item = &str> {
         let tables = self
             .all_tables()
             .filter(move |it| it.owner() == Some(owner));
@@ -186,18 +186,19 @@ impl State {
     }
 
     /// Returns whether a user with these rights may see the table or view.
-    pub fn is_seen_by(&self, name: &str, rights: &Rights) -> bool {
-        self.owner_seen_by(name, rights).is_some()
+    pub fn is_visible_to(&self, name: &str, rights: &Rights) -> bool {
+        self.visible_owner(name, rights).is_some()
     }
 
     /// Returns the table of this name, if a user with these rights may see it.
-    pub(super) fn table_seen_by(&self, name: &str, rights: &Rights) -> Option<&Arc<Table>> {
-        self.table(name).filter(|_| self.is_seen_by(name, rights))
+    pub(super) fn visible_table(&self, name: &str, rights: &Rights) -> Option<&Arc<Table>> {
+        self.table(name)
+            .filter(|_| self.is_visible_to(name, rights))
     }
 
     /// Returns the view or saved query of this name, if a user with these rights may see it.
-    pub(super) fn view_seen_by(&self, name: &str, rights: &Rights) -> Option<&Arc<View>> {
-        self.view(name).filter(|_| self.is_seen_by(name, rights))
+    pub(super) fn visible_view(&self, name: &str, rights: &Rights) -> Option<&Arc<View>> {
+        self.view(name).filter(|_| self.is_visible_to(name, rights))
     }
 
     /// Returns a number that distinguishes the table or view of this name from an earlier one of
@@ -215,7 +216,7 @@ impl State {
     ///
     /// # Errors
     /// `NOT_FOUND`, with the name.
-    pub fn refuse_changes(&self, reads: &BTreeMap<String, u64>) -> Result<()> {
+    pub fn check_unchanged(&self, reads: &BTreeMap<String, u64>) -> Result<()> {
         match reads
             .iter()
             .find(|(name, version)| self.version_of(name) != Some(**version))
@@ -252,12 +253,12 @@ impl State {
 
     /// Returns the tables whose files workers must keep, ascending: all that exist or are being
     /// created.
-    pub fn kept_tables(&self) -> impl Iterator<Item = TableId> {
+    pub fn retained_tables(&self) -> impl Iterator<Item = TableId> {
         self.tables.keys().copied()
     }
 
     /// Returns the highest table id that was given out, or `t0` if there was none.
-    pub fn last_table(&self) -> TableId {
+    pub fn last_table_id(&self) -> TableId {
         TableId(self.cluster.next_table.saturating_sub(1))
     }
 
@@ -309,9 +310,9 @@ impl State {
     /// # Errors
     /// `PERMISSION_DENIED`, with who can grant the privilege and how; `NOT_FOUND` if a user with
     /// these rights may not see the table or view.
-    pub fn check(&self, privilege: Privilege, name: &str, rights: &Rights) -> Result<()> {
-        match self.owner_seen_by(name, rights) {
-            Some(owner) => rights.check(privilege, name, owner),
+    pub fn check_privilege(&self, privilege: Privilege, name: &str, rights: &Rights) -> Result<()> {
+        match self.visible_owner(name, rights) {
+            Some(owner) => rights.check_privilege(privilege, name, owner),
             None => Err(self.no_such_table(name, rights)),
         }
     }
@@ -322,80 +323,80 @@ impl State {
     /// `PERMISSION_DENIED`, with the owner; `NOT_FOUND` if a user with these rights may not see the
     /// table or view.
     pub(crate) fn check_owner(&self, name: &str, rights: &Rights) -> Result<()> {
-        match self.owner_seen_by(name, rights) {
+        match self.visible_owner(name, rights) {
             Some(owner) => rights.check_owner(name, owner),
             None => Err(self.no_such_table(name, rights)),
         }
     }
 
-    fn owner_seen_by(&self, name: &str, rights: &Rights) -> Option<Option<&str>> {
+    fn visible_owner(&self, name: &str, rights: &Rights) -> Option<Option<&str>> {
         self.owner_of(name)
-            .filter(|owner| rights.sees(name, *owner))
+            .filter(|owner| rights.may_see(name, *owner))
     }
 
     /// Returns the error for a table that does not exist. It suggests the most similar names that a
     /// user with these rights may see. The error is the same for an existing table that the user
     /// may not see.
     pub fn no_such_table(&self, name: &str, rights: &Rights) -> Error {
-        self.no_such("table", name, rights)
+        self.not_found_error("table", name, rights)
     }
 
     /// Returns the error for a table function or saved query that does not exist, like
     /// [`Self::no_such_table`] for a table.
     pub fn no_such_function(&self, name: &str, rights: &Rights) -> Error {
-        self.no_such("table function or saved query", name, rights)
+        self.not_found_error("table function or saved query", name, rights)
             .with_sqlstate(SqlState::UndefinedFunction)
     }
 
     /// Returns the error for a view that does not exist, like [`Self::no_such_table`] for a table.
     pub(crate) fn no_such_view(&self, name: &str, rights: &Rights) -> Error {
-        self.no_such("view", name, rights)
+        self.not_found_error("view", name, rights)
     }
 
-    fn no_such(&self, what: &str, name: &str, rights: &Rights) -> Error {
-        let alike: Vec<_> = self
-            .names_like(name, rights)
+    fn not_found_error(&self, what: &str, name: &str, rights: &Rights) -> Error {
+        let suggestions: Vec<_> = self
+            .similar_names(name, rights)
             .iter()
             .map(|known| format!("\"{known}\""))
             .collect();
-        let advice = if alike.is_empty() {
+        let advice = if suggestions.is_empty() {
             "SHOW TABLES lists the tables and views".to_owned()
         } else {
-            format!("did you mean {}?", alike.join(" or "))
+            format!("did you mean {}?", suggestions.join(" or "))
         };
-        let granting = rights.if_hidden(name);
+        let visibility_advice = rights.visibility_advice(name);
         Error::not_found(format!(
-            "{what} \"{name}\" does not exist{granting}; {advice}"
+            "{what} \"{name}\" does not exist{visibility_advice}; {advice}"
         ))
         .with_sqlstate(SqlState::UndefinedTable)
     }
 
     /// Returns the names of the tables and views that are most similar to `name`, the best match
     /// first.
-    fn names_like(&self, name: &str, rights: &Rights) -> Vec<&str> {
+    fn similar_names(&self, name: &str, rights: &Rights) -> Vec<&str> {
         let wanted = name.to_lowercase();
         let tables = self.tables().map(|table| table.name());
         let mut names: Vec<(f64, f64, &str)> = tables
             .chain(self.views().map(|view| view.name()))
-            .filter(|known| self.is_seen_by(known, rights))
+            .filter(|known| self.is_visible_to(known, rights))
             .map(|known| {
                 let likeness = strsim::jaro_winkler(&wanted, &known.to_lowercase());
                 (likeness, strsim::jaro_winkler(name, known), known)
             })
-            .filter(|(likeness, _, _)| *likeness >= LIKENESS)
+            .filter(|(likeness, _, _)| *likeness >= MIN_SIMILARITY)
             .collect();
         // Among names that differ only in case, the one with the same case as `name` comes first.
         names.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1)));
         names
             .into_iter()
-            .take(SUGGESTIONS)
+            .take(MAX_SUGGESTIONS)
             .map(|(_, _, known)| known)
             .collect()
     }
 }
 
 /// Reads a key from the cluster record.
-fn key_of(cluster: &ClusterRecord, text: Option<&String>, part: &str) -> Result<Key> {
+fn parse_key(cluster: &ClusterRecord, text: Option<&String>, part: &str) -> Result<Key> {
     text.and_then(|text| hex::decode(text).ok())
         .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
         .map(Key::from)
@@ -403,10 +404,10 @@ fn key_of(cluster: &ClusterRecord, text: Option<&String>, part: &str) -> Result<
 }
 
 /// Returns the keys and values of all records of one kind.
-fn of_kind<R: Record>(entries: &Entries) -> impl Iterator<Item = (&str, &[u8])> {
+fn records_of_kind<R: Record>(entries: &StoreContent) -> impl Iterator<Item = (&str, &[u8])> {
     entries
         .entries
         .range(R::PREFIX.to_owned()..)
         .take_while(|(key, _)| key.starts_with(R::PREFIX))
-        .map(|(key, Entry { value, .. })| (key.as_str(), value.as_slice()))
+        .map(|(key, StoreEntry { value, .. })| (key.as_str(), value.as_slice()))
 }

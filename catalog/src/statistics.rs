@@ -51,24 +51,24 @@ impl Default for ShardStatistics {
 
 /// What a write adds to a table.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Added {
+pub(super) struct TableDelta {
     /// Number of rows in all shards.
     pub(super) rows: u64,
     /// What each shard gets. A map, because a write may touch only a few of thousands of shards.
-    pub(super) shards: BTreeMap<u32, ShardAdded>,
+    pub(super) shards: BTreeMap<u32, ShardDelta>,
     /// The statistics of each column of the new rows, in the order of the table.
     pub(super) columns: Vec<ColumnStatistics>,
 }
 
 /// What a write adds to a shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct ShardAdded {
+pub(super) struct ShardDelta {
     pub(super) rows: u64,
     pub(super) bytes: u64,
     pub(super) segments: u64,
 }
 
-impl ShardAdded {
+impl ShardDelta {
     pub(super) fn add(&mut self, other: Self) {
         self.rows = self.rows.saturating_add(other.rows);
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -76,13 +76,13 @@ impl ShardAdded {
     }
 }
 
-impl Added {
+impl TableDelta {
     /// Returns the summary of a write without rows to a table with `columns` columns.
-    pub(super) fn nothing(columns: usize) -> Self {
+    pub(super) fn empty(columns: usize) -> Self {
         Self {
             rows: 0,
             shards: BTreeMap::new(),
-            columns: vec![ColumnStatistics::no_values(); columns],
+            columns: vec![ColumnStatistics::empty(); columns],
         }
     }
 
@@ -114,13 +114,13 @@ impl TableStatistics {
             rows: 0,
             bytes: 0,
             shards: vec![ShardStatistics::default(); usize::try_from(shards).unwrap_or(usize::MAX)],
-            columns: vec![ColumnStatistics::no_values(); columns],
+            columns: vec![ColumnStatistics::empty(); columns],
         }
     }
 
     /// Returns these statistics plus the rows of a write.
     #[must_use]
-    pub(super) fn with(&self, write: WriteId, added: &Added) -> Self {
+    pub(super) fn with_write(&self, write: WriteId, added: &TableDelta) -> Self {
         let mut sum = self.clone();
         add_columns(&mut sum.columns, sum.rows, &added.columns, added.rows);
         for (number, added) in &added.shards {
@@ -134,12 +134,12 @@ impl TableStatistics {
                 }
             }
         }
-        sum.count();
+        sum.update_totals();
         sum
     }
 
     /// Sets the totals to the sums over the shards.
-    fn count(&mut self) {
+    fn update_totals(&mut self) {
         let sum = |of: fn(&ShardStatistics) -> u64| {
             self.shards.iter().map(of).fold(0, u64::saturating_add)
         };
@@ -175,14 +175,14 @@ impl TableStatistics {
     /// are unknown.
     pub(super) fn from_record(record: &StatisticsRecord, shards: u32) -> Self {
         let mut statistics = Self::empty(shards, 0);
-        for known in &record.shards {
-            let index = usize::try_from(known.shard).unwrap_or(usize::MAX);
+        for shard_record in &record.shards {
+            let index = usize::try_from(shard_record.shard).unwrap_or(usize::MAX);
             if let Some(shard) = statistics.shards.get_mut(index) {
                 *shard = ShardStatistics {
-                    rows: known.rows,
-                    bytes: known.bytes,
-                    segments: known.segments,
-                    tally: known.tally.map(Tally),
+                    rows: shard_record.rows,
+                    bytes: shard_record.bytes,
+                    segments: shard_record.segments,
+                    tally: shard_record.tally.map(Tally),
                 };
             }
         }
@@ -196,7 +196,7 @@ impl TableStatistics {
                 max: value(&column.max),
             })
             .collect();
-        statistics.count();
+        statistics.update_totals();
         statistics
     }
 }
@@ -215,7 +215,7 @@ fn add_columns(
 
 impl ColumnStatistics {
     /// Returns the statistics of a column without rows.
-    fn no_values() -> Self {
+    fn empty() -> Self {
         Self {
             nulls: Some(0),
             ..Self::default()

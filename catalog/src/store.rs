@@ -16,7 +16,7 @@ pub trait MetadataStore: Debug + Send + Sync {
     /// # Errors
     /// `DATA_LOSS` if the content is damaged, `INVALID_ARGUMENT` if a newer release wrote it,
     /// `UNAVAILABLE` if the store cannot be reached.
-    async fn load(&self) -> Result<Entries>;
+    async fn load(&self) -> Result<StoreContent>;
 
     /// Makes all `changes` durably, if each of the `expected` keys still has its version. Returns
     /// the new revision, which becomes the version of all keys that were put.
@@ -25,23 +25,23 @@ pub trait MetadataStore: Debug + Send + Sync {
     /// [`CommitError`]. With either error nothing was changed, as far as the store can know.
     async fn commit(
         &self,
-        expected: Vec<Expected>,
-        changes: Vec<Change>,
+        expected: Vec<ExpectedVersion>,
+        changes: Vec<EntryChange>,
     ) -> Result<u64, CommitError>;
 }
 
 /// Everything that a store holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Entries {
+pub struct StoreContent {
     /// A number that grows with every commit. It is 0 for a store that was never written.
     pub revision: u64,
     /// The entries by key.
-    pub entries: BTreeMap<String, Entry>,
+    pub entries: BTreeMap<String, StoreEntry>,
 }
 
 /// The value of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct StoreEntry {
     /// The revision that put the value.
     pub version: u64,
     /// The value.
@@ -50,7 +50,7 @@ pub struct Entry {
 
 /// A key that a transaction has read, and whose version it relies on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Expected {
+pub struct ExpectedVersion {
     /// The key.
     pub key: String,
     /// The version that the key must have. `None` if the key must not exist.
@@ -59,7 +59,7 @@ pub struct Expected {
 
 /// One change of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum EntryChange {
     /// Sets the value of a key.
     Put {
         /// The key.

@@ -11,7 +11,7 @@ use volary_flight_proto::{Result, ipc};
 
 use super::records::{
     PlacementRecord, QueryParameter, Record, TableKind, TableRecord, TableState, ViewRecord,
-    damaged, listed,
+    damaged, format_parameters,
 };
 use super::statistics::TableStatistics;
 use super::{encoding, now_ms};
@@ -83,7 +83,7 @@ impl Table {
     }
 
     /// Returns the same table with another owner.
-    pub(super) fn owned_by(&self, owner: &str) -> Self {
+    pub(super) fn with_owner(&self, owner: &str) -> Self {
         let mut record = self.record.as_ref().clone();
         record.owner = Some(owner.to_owned());
         Self {
@@ -155,12 +155,12 @@ impl Table {
     }
 
     /// Returns whether `other` is the same table on the same workers. Its rows may differ.
-    pub fn is_placed_as(&self, other: &Self) -> bool {
-        let is_at = match (&self.placement, &other.placement) {
+    pub fn has_same_placement(&self, other: &Self) -> bool {
+        let has_same_workers = match (&self.placement, &other.placement) {
             (Some(placement), Some(other)) => Arc::ptr_eq(placement, other) || placement == other,
             (placement, other) => placement.is_none() && other.is_none(),
         };
-        is_at && self.id() == other.id() && self.record.kind == other.record.kind
+        has_same_workers && self.id() == other.id() && self.record.kind == other.record.kind
     }
 
     /// Returns the description that a worker needs to keep rows of the table.
@@ -188,12 +188,12 @@ impl Table {
     }
 
     /// Returns whether the table is being created to replace another one.
-    pub(super) fn waits_to_replace(&self) -> bool {
+    pub(super) fn is_replacement(&self) -> bool {
         self.record.replaces
     }
 
     /// Returns the same table with other statistics, as one that exists.
-    pub(super) fn live_with(&self, statistics: TableStatistics) -> Self {
+    pub(super) fn as_live(&self, statistics: TableStatistics) -> Self {
         let mut record = self.record.as_ref().clone();
         record.state = TableState::Live;
         record.replaces = false;
@@ -271,12 +271,15 @@ impl View {
         let sql = self.sql();
         match self.parameters() {
             None => fingerprint(&format!("{owner}\n{sql}")),
-            Some(parameters) => fingerprint(&format!("{owner}\n{}\n{sql}", listed(parameters))),
+            Some(parameters) => fingerprint(&format!(
+                "{owner}\n{}\n{sql}",
+                format_parameters(parameters)
+            )),
         }
     }
 
     /// Returns whether this is a saved query.
-    pub fn is_query(&self) -> bool {
+    pub fn is_saved_query(&self) -> bool {
         self.record.parameters.is_some()
     }
 
@@ -291,7 +294,7 @@ impl View {
     }
 
     /// Returns the same view with another owner.
-    pub(super) fn owned_by(&self, owner: &str) -> Self {
+    pub(super) fn with_owner(&self, owner: &str) -> Self {
         let mut record = self.record.clone();
         record.owner = Some(owner.to_owned());
         Self {

@@ -14,7 +14,7 @@ use super::records::{
 };
 use super::statistics::TableStatistics;
 use super::table::Table;
-use super::{Catalog, encoding, name, now_ms, placing};
+use super::{Catalog, encoding, name, now_ms, shard_placement};
 
 impl Catalog {
     /// Creates an empty table on the `live` workers, of which there must be at least one. Returns
@@ -38,7 +38,7 @@ impl Catalog {
         definition.check()?;
         let (live, by) = (live.to_vec(), Arc::clone(by));
         self.change(move |draft| {
-            let by = draft.state().access.now(&by)?;
+            let by = draft.state().access.current_rights(&by)?;
             let mut replaced = None;
             if let Some(table) = draft.state().table(&definition.name).cloned() {
                 match if_exists {
@@ -53,8 +53,10 @@ impl Catalog {
             }
             by.check_create()?;
             check_name_is_free(draft, &definition.name)?;
-            let owner = owner_of_new(replaced.as_deref(), &by);
-            let table = new_table(draft, &definition, &live, owner, |_, _| Ok(BeginsAs::LIVE))?;
+            let owner = owner_of_new_table(replaced.as_deref(), &by);
+            let table = new_table(draft, &definition, &live, owner, |_, _| {
+                Ok(InitialState::LIVE)
+            })?;
             Ok(Some(table))
         })
         .await
@@ -76,7 +78,7 @@ impl Catalog {
         definition.check()?;
         let (live, by) = (live.to_vec(), Arc::clone(by));
         let change = move |draft: &mut Draft| {
-            let by = draft.state().access.now(&by)?;
+            let by = draft.state().access.current_rights(&by)?;
             by.check_create()?;
             let former = draft.state().table(&definition.name).cloned();
             let replaced = former.filter(|_| if_exists == IfExists::Replace);
@@ -85,7 +87,7 @@ impl Catalog {
                 None => check_name_is_free(draft, &definition.name)?,
             }
             let replaces = replaced.is_some();
-            let owner = owner_of_new(replaced.as_deref(), &by);
+            let owner = owner_of_new_table(replaced.as_deref(), &by);
             let write = draft.next_write();
             let table = new_table(draft, &definition, &live, owner, |draft, table| {
                 draft.put_write(WriteRecord {
@@ -94,9 +96,9 @@ impl Catalog {
                     table_name: definition.name.clone(),
                     state: WriteState::Open,
                 })?;
-                Ok(BeginsAs {
+                Ok(InitialState {
                     state: TableState::Creating(write),
-                    replaces,
+                    is_replacement: replaces,
                 })
             })?;
             Ok((table, write))
@@ -119,10 +121,10 @@ impl Catalog {
     ) -> Result<Option<Arc<Table>>> {
         let (name, by) = (name.to_owned(), Arc::clone(by));
         self.change(move |draft| {
-            let by = draft.state().access.now(&by)?;
+            let by = draft.state().access.current_rights(&by)?;
             let state = draft.state();
-            let Some(table) = state.table_seen_by(&name, &by).cloned() else {
-                return match state.view_seen_by(&name, &by) {
+            let Some(table) = state.visible_table(&name, &by).cloned() else {
+                return match state.visible_view(&name, &by) {
                     Some(_) => Err(Error::invalid(format!(
                         "{name} is a view; use DROP VIEW {name}"
                     ))),
@@ -142,28 +144,28 @@ impl Catalog {
 /// Refuses to replace a table of another owner. A user who may not see that table only learns that
 /// its name is taken.
 fn check_may_replace(draft: &Draft, table: &Table, by: &Rights) -> Result<()> {
-    if !by.sees(table.name(), table.owner()) {
+    if !by.may_see(table.name(), table.owner()) {
         return check_name_is_free(draft, table.name());
     }
     by.check_owner(table.name(), table.owner())
 }
 
 /// Returns the owner of a new table. A table that replaces another one keeps the owner of that one.
-fn owner_of_new(replaced: Option<&Table>, by: &Rights) -> Option<String> {
+fn owner_of_new_table(replaced: Option<&Table>, by: &Rights) -> Option<String> {
     let owner = replaced.map_or_else(|| by.owner(), Table::owner);
     owner.map(str::to_owned)
 }
 
 /// The state that a new table begins in.
-struct BeginsAs {
+struct InitialState {
     state: TableState,
-    replaces: bool,
+    is_replacement: bool,
 }
 
-impl BeginsAs {
+impl InitialState {
     const LIVE: Self = Self {
         state: TableState::Live,
-        replaces: false,
+        is_replacement: false,
     };
 }
 
@@ -172,7 +174,7 @@ fn new_table(
     definition: &TableDefinition,
     live: &[WorkerId],
     owner: Option<String>,
-    begin: impl FnOnce(&mut Draft, TableId) -> Result<BeginsAs>,
+    begin: impl FnOnce(&mut Draft, TableId) -> Result<InitialState>,
 ) -> Result<Arc<Table>> {
     if live.is_empty() {
         return Err(Error::unavailable(format!(
@@ -182,7 +184,7 @@ fn new_table(
     }
     let (kind, placement, shards) = match definition.kind {
         DefinitionKind::Sharded { key, shards } => {
-            let placement = placement(draft, shards, live)?;
+            let placement = find_or_create_placement(draft, shards, live)?;
             (TableKind::Sharded { key, shards }, Some(placement), shards)
         }
         DefinitionKind::Reference => {
@@ -194,7 +196,10 @@ fn new_table(
     };
     let id = draft.next_table();
     let fields = definition.schema.fields();
-    let BeginsAs { state, replaces } = begin(draft, id)?;
+    let InitialState {
+        state,
+        is_replacement: replaces,
+    } = begin(draft, id)?;
     let record = TableRecord {
         id,
         name: definition.name.clone(),
@@ -216,13 +221,17 @@ fn new_table(
     Ok(table)
 }
 
-fn placement(draft: &mut Draft, shards: u32, live: &[WorkerId]) -> Result<Arc<PlacementRecord>> {
+fn find_or_create_placement(
+    draft: &mut Draft,
+    shards: u32,
+    live: &[WorkerId],
+) -> Result<Arc<PlacementRecord>> {
     if let Some(placement) = draft.state().placements.get(&shards) {
         return Ok(Arc::clone(placement));
     }
     let placement = Arc::new(PlacementRecord {
         shards,
-        workers: placing::spread(draft.state(), shards, live),
+        workers: shard_placement::spread_shards(draft.state(), shards, live),
         epoch: draft.next_epoch(),
     });
     draft.put_placement(&placement)?;

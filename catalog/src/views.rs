@@ -25,13 +25,14 @@ impl Catalog {
         let by = Arc::clone(by);
         self.change(move |draft| {
             let name = new.name.as_str();
-            let by = draft.state().access.now(&by)?;
+            let by = draft.state().access.current_rights(&by)?;
             by.check_create()?;
             // A view reads with the rights of its owner, so it keeps its owner when somebody
             // replaces it.
-            let is_replaced =
-                |former: &&Arc<View>| or_replace && former.is_query() == new.parameters.is_some();
-            let owner = match draft.state().view_seen_by(name, &by).filter(is_replaced) {
+            let is_replaced = |former: &&Arc<View>| {
+                or_replace && former.is_saved_query() == new.parameters.is_some()
+            };
+            let owner = match draft.state().visible_view(name, &by).filter(is_replaced) {
                 Some(former) => {
                     by.check_owner(name, former.owner())?;
                     former.owner().map(str::to_owned)
@@ -63,9 +64,9 @@ impl Catalog {
         let (name, by) = (name.to_owned(), Arc::clone(by));
         self.change(move |draft| {
             let state = draft.state();
-            let by = state.access.now(&by)?;
-            let Some(view) = state.view_seen_by(&name, &by).cloned() else {
-                return match state.table_seen_by(&name, &by) {
+            let by = state.access.current_rights(&by)?;
+            let Some(view) = state.visible_view(&name, &by).cloned() else {
+                return match state.visible_table(&name, &by) {
                     Some(_) => Err(Error::invalid(format!(
                         "{name} is a table; use DROP TABLE {name}"
                     ))),

@@ -25,15 +25,15 @@ impl Catalog {
             let (id, joined_at_ms) = match existing {
                 None => (draft.next_worker(), now_ms()),
                 Some(id) => {
-                    let Some(known) = draft.state().worker(id) else {
+                    let Some(record) = draft.state().worker(id) else {
                         return Err(Error::not_found(format!(
                             "worker {id} at {address} is unknown to this cluster's catalog; start it with its own data directory, or with an empty one to join as a new worker; if the catalog was restored from a backup, restore a later one"
                         )));
                     };
-                    if known.address == address && known.version == version {
-                        return Ok(Arc::clone(known));
+                    if record.address == address && record.version == version {
+                        return Ok(Arc::clone(record));
                     }
-                    (id, known.joined_at_ms)
+                    (id, record.joined_at_ms)
                 }
             };
             let worker = Arc::new(WorkerRecord {

@@ -8,13 +8,13 @@ use volary_flight_proto::{Error, Result, ipc};
 
 use super::encoding;
 use super::records::TableKind;
-use super::statistics::{Added, ColumnStatistics, ShardAdded};
+use super::statistics::{ColumnStatistics, ShardDelta, TableDelta};
 use super::table::Table;
 
 /// What a write adds to its table, summed over the answers of all workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WriteSummary {
-    added: Added,
+    delta: TableDelta,
 }
 
 impl WriteSummary {
@@ -24,14 +24,14 @@ impl WriteSummary {
     /// # Errors
     /// `INTERNAL` if an answer does not fit the table, or if copies of a reference table differ.
     pub fn new(table: &Table, results: &[(WorkerId, WriteResult)]) -> Result<Self> {
-        let mut added = Added::nothing(table.schema().fields().len());
+        let mut added = TableDelta::empty(table.schema().fields().len());
         let mut first_copy: Option<(WorkerId, u64)> = None;
         for (worker, result) in results {
             // A write of few rows to thousands of workers leaves nearly all of them without rows.
             if result.shards.is_empty() && matches!(table.kind(), TableKind::Sharded { .. }) {
                 continue;
             }
-            let written = of_one_worker(table, result).map_err(|error| {
+            let written = delta_of_worker(table, result).map_err(|error| {
                 error.at(format!(
                     "worker {worker}'s answer to a write to table \"{}\"",
                     table.name()
@@ -52,23 +52,23 @@ impl WriteSummary {
             }
             added.add(&written);
         }
-        Ok(Self { added })
+        Ok(Self { delta: added })
     }
 
     /// Returns the number of rows that the write adds.
     pub fn rows(&self) -> u64 {
-        self.added.rows
+        self.delta.rows
     }
 
     /// Returns everything that the write adds.
-    pub(super) fn added(&self) -> &Added {
-        &self.added
+    pub(super) fn delta(&self) -> &TableDelta {
+        &self.delta
     }
 }
 
-fn of_one_worker(table: &Table, result: &WriteResult) -> Result<Added> {
+fn delta_of_worker(table: &Table, result: &WriteResult) -> Result<TableDelta> {
     let fields = table.schema().fields();
-    let mut written = Added::nothing(fields.len());
+    let mut written = TableDelta::empty(fields.len());
     for shard in &result.shards {
         if shard.shard >= table.shards() {
             return Err(Error::internal(format!(
@@ -81,7 +81,7 @@ fn of_one_worker(table: &Table, result: &WriteResult) -> Result<Added> {
             .shards
             .entry(shard.shard)
             .or_default()
-            .add(ShardAdded {
+            .add(ShardDelta {
                 rows: shard.rows,
                 bytes: shard.bytes,
                 segments: u64::from(shard.segments),
@@ -90,7 +90,7 @@ fn of_one_worker(table: &Table, result: &WriteResult) -> Result<Added> {
     }
     if result.columns.len() == fields.len() {
         for (index, column) in result.columns.iter().enumerate() {
-            written.columns[index] = of_column(fields[index].data_type(), column)?;
+            written.columns[index] = column_statistics(fields[index].data_type(), column)?;
         }
     } else if written.rows > 0 {
         written.columns.fill(ColumnStatistics::default());
@@ -98,7 +98,7 @@ fn of_one_worker(table: &Table, result: &WriteResult) -> Result<Added> {
     Ok(written)
 }
 
-fn of_column(data_type: &DataType, column: &ColumnWritten) -> Result<ColumnStatistics> {
+fn column_statistics(data_type: &DataType, column: &ColumnWritten) -> Result<ColumnStatistics> {
     let [min, max] = if column.min_max.is_empty() {
         [None, None]
     } else {
@@ -113,7 +113,7 @@ fn of_column(data_type: &DataType, column: &ColumnWritten) -> Result<ColumnStati
 
 fn read_min_max(data_type: &DataType, stream: &[u8]) -> Result<[Option<ScalarValue>; 2]> {
     let (_, batches) = ipc::batches_from_bytes(stream)?;
-    let mut found = [None, None];
+    let mut bounds = [None, None];
     for batch in batches {
         // A value of another type cannot be compared with the known bounds, so the bounds stay
         // unknown.
@@ -123,7 +123,7 @@ fn read_min_max(data_type: &DataType, stream: &[u8]) -> Result<[Option<ScalarVal
         {
             continue;
         }
-        for (index, value) in found.iter_mut().enumerate() {
+        for (index, value) in bounds.iter_mut().enumerate() {
             *value = ScalarValue::try_from_array(batch.column(0), index)
                 .map_err(Error::from)
                 .map(|value| {
@@ -131,5 +131,5 @@ fn read_min_max(data_type: &DataType, stream: &[u8]) -> Result<[Option<ScalarVal
                 })?;
         }
     }
-    Ok(found)
+    Ok(bounds)
 }

@@ -31,7 +31,7 @@ impl Catalog {
         let (id, name) = (table.id(), table.name().to_owned());
         let change = move |draft: &mut Draft| {
             if draft.state().table_by_id(id).is_none() {
-                return Err(dropped(&name));
+                return Err(dropped_table_error(&name));
             }
             let write = draft.next_write();
             draft.put_write(WriteRecord {
@@ -58,7 +58,8 @@ impl Catalog {
             let opened = catalog.change(change).await;
             // If nobody receives the guard, it is dropped, which aborts the write. That also holds
             // if the receiver goes away after the guard was sent.
-            let _ = sender.send(opened.map(|(of, write)| (of, OpenWrite::new(catalog, write))));
+            let _ =
+                sender.send(opened.map(|(value, write)| (value, OpenWrite::new(catalog, write))));
         });
         receiver.await.unwrap_or_else(|_| {
             Err(Error::new(
@@ -79,17 +80,17 @@ impl Catalog {
     /// visible.
     pub async fn commit_write(&self, write: WriteId, summary: WriteSummary) -> Result<()> {
         self.change(move |draft| {
-            let Some(record) = open(draft, write) else {
+            let Some(record) = open_record(draft, write) else {
                 return Err(Error::new(
                     ErrorCode::Cancelled,
                     format!("write {write} was aborted; nothing was written"),
                 ));
             };
             let Some(table) = draft.state().tables.get(&record.table).cloned() else {
-                return Err(dropped(&record.table_name));
+                return Err(dropped_table_error(&record.table_name));
             };
             let was_created = table.state() == TableState::Creating(write);
-            if table.waits_to_replace() {
+            if table.is_replacement() {
                 if let Some(replaced) = draft.state().table(table.name()).cloned() {
                     if replaced.owner() != table.owner() {
                         return Err(Error::new(
@@ -104,7 +105,7 @@ impl Catalog {
                 }
                 check_name_is_free(draft, table.name())?;
             }
-            let table = Arc::new(table.live_with(table.statistics().with(write, summary.added())));
+            let table = Arc::new(table.as_live(table.statistics().with_write(write, summary.delta())));
             if was_created {
                 draft.put_table(&table)?;
             }
@@ -130,7 +131,7 @@ impl Catalog {
     /// change. As long as a write is open, its rows take space on the workers, and the snapshot of
     /// every query names it. The retries end with the runtime. The next start of a gateway aborts
     /// all open writes.
-    pub async fn abort_write_at_last(&self, write: WriteId) -> bool {
+    pub async fn abort_write_with_retries(&self, write: WriteId) -> bool {
         let pauses = ExponentialBuilder::default()
             .with_min_delay(SHORTEST_PAUSE)
             .with_max_delay(LONGEST_PAUSE)
@@ -148,7 +149,7 @@ impl Catalog {
     ///
     /// # Errors
     /// The errors of the store.
-    pub async fn writes_collected(&self, worker: WorkerId, writes: &[WriteId]) -> Result<()> {
+    pub async fn record_deleted_writes(&self, worker: WorkerId, writes: &[WriteId]) -> Result<()> {
         let state = self.state();
         let pending: Vec<WriteId> = state
             .aborted_writes_of(worker)
@@ -157,15 +158,15 @@ impl Catalog {
         if pending.is_empty() {
             return Ok(()); // nearly every report
         }
-        let noted = &self.inner.collected;
-        noted
-            .noted
+        let reports = &self.inner.deletion_reports;
+        reports
+            .uncommitted
             .lock()
             .extend(pending.into_iter().map(|write| (write, worker)));
         // The task that gets the turn commits what all others have recorded by then.
-        let _turn = noted.turn.lock().await;
+        let _turn = reports.commit_lock.lock().await;
         let mut by_write: BTreeMap<WriteId, BTreeSet<WorkerId>> = BTreeMap::new();
-        for (write, worker) in std::mem::take(&mut *noted.noted.lock()) {
+        for (write, worker) in std::mem::take(&mut *reports.uncommitted.lock()) {
             by_write.entry(write).or_default().insert(worker);
         }
         if by_write.is_empty() {
@@ -173,7 +174,7 @@ impl Catalog {
         }
         self.change(move |draft| {
             for (write, workers) in &by_write {
-                collected(draft, workers, *write)?;
+                remove_pending_workers(draft, workers, *write)?;
             }
             Ok(())
         })
@@ -185,9 +186,9 @@ impl Catalog {
 /// commits: after a large write has failed, thousands of workers report this at the same time. An
 /// entry is lost if its commit fails. Then the worker's next report adds it again.
 #[derive(Debug, Default)]
-pub(super) struct Collected {
-    noted: parking_lot::Mutex<Vec<(WriteId, WorkerId)>>,
-    turn: Mutex<()>,
+pub(super) struct DeletionReports {
+    uncommitted: parking_lot::Mutex<Vec<(WriteId, WorkerId)>>,
+    commit_lock: Mutex<()>,
 }
 
 /// Aborts the writes that the last gateway left open.
@@ -199,13 +200,13 @@ pub(super) fn abort_all_open(draft: &mut Draft) -> Result<()> {
     Ok(())
 }
 
-fn open(draft: &Draft, write: WriteId) -> Option<Arc<WriteRecord>> {
+fn open_record(draft: &Draft, write: WriteId) -> Option<Arc<WriteRecord>> {
     let record = draft.state().writes.get(&write)?;
     (record.state == WriteState::Open).then(|| Arc::clone(record))
 }
 
 fn abort(draft: &mut Draft, write: WriteId) -> Result<bool> {
-    let Some(record) = open(draft, write) else {
+    let Some(record) = open_record(draft, write) else {
         return Ok(false);
     };
     match draft.state().tables.get(&record.table).cloned() {
@@ -227,7 +228,11 @@ fn abort(draft: &mut Draft, write: WriteId) -> Result<bool> {
     Ok(true)
 }
 
-fn collected(draft: &mut Draft, workers: &BTreeSet<WorkerId>, write: WriteId) -> Result<()> {
+fn remove_pending_workers(
+    draft: &mut Draft,
+    workers: &BTreeSet<WorkerId>,
+    write: WriteId,
+) -> Result<()> {
     let Some(record) = draft.state().writes.get(&write).cloned() else {
         return Ok(());
     };
@@ -251,7 +256,7 @@ fn collected(draft: &mut Draft, workers: &BTreeSet<WorkerId>, write: WriteId) ->
     })
 }
 
-fn dropped(table: &str) -> Error {
+fn dropped_table_error(table: &str) -> Error {
     Error::not_found(format!(
         "table \"{table}\" was dropped while the statement wrote to it; nothing was written"
     ))

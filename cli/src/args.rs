@@ -9,7 +9,7 @@ use volary_flight_proto::{Error, Result};
 use crate::logging;
 use crate::login::{Login, Target, TlsFiles};
 use crate::settings::Flag;
-use crate::sql::output::Output;
+use crate::sql::output::OutputFormat;
 
 /// SQL over sharded tables: a gateway plans, workers serve their shards over Arrow Flight.
 #[derive(Debug, Parser)]
@@ -39,7 +39,7 @@ pub struct SettingsArgs {
     pub log_filter: Option<String>,
     /// Format of the log
     #[arg(long, global = true, value_name = "FORMAT")]
-    pub log_format: Option<logging::Format>,
+    pub log_format: Option<logging::LogFormat>,
 }
 
 /// The commands of `volary`.
@@ -232,7 +232,7 @@ pub struct SqlArgs {
     pub file: Option<PathBuf>,
     /// Format of the rows [default: by the file name of --to, or table]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
-    pub output: Option<Output>,
+    pub output: Option<OutputFormat>,
     /// File to write the rows to, instead of standard output
     #[arg(long, value_name = "FILE")]
     pub to: Option<PathBuf>,
@@ -329,8 +329,8 @@ impl Args {
             self.settings.log_filter.as_ref(),
         );
         let format = self.settings.log_format.map(|format| match format {
-            logging::Format::Text => "text".to_owned(),
-            logging::Format::Json => "json".to_owned(),
+            logging::LogFormat::Text => "text".to_owned(),
+            logging::LogFormat::Json => "json".to_owned(),
         });
         flags.text("--log-format", "log.format", format.as_ref());
         match &self.command {

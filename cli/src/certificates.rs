@@ -22,7 +22,7 @@ const AUTHORITY_NAME: &str = "Volary cluster authority";
 const NODE: &str = "node";
 const AUTHORITY_DAYS: u64 = 3650;
 /// The names and addresses by which nodes on the same machine are reached.
-const HERE: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+const LOCAL_HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// Creates the authority if the directory has none, and the requested certificates.
 ///
@@ -30,13 +30,13 @@ const HERE: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 /// Returns `ALREADY_EXISTS` if a certificate exists and `--renew` is not given, and the errors of
 /// reading and writing the files.
 pub fn run(args: &CertificatesArgs) -> Result<()> {
-    let dir = Directory(&args.dir);
+    let dir = CertificateDirectory(&args.dir);
     std::fs::create_dir_all(dir.0)
         .map_err(|source| Error::io(format!("cannot create {}", dir.0.display()), source))?;
     let mut wanted = Vec::new();
     if args.client.is_empty() || !args.host.is_empty() {
         let hosts = if args.host.is_empty() {
-            HERE.map(str::to_owned).to_vec()
+            LOCAL_HOSTS.map(str::to_owned).to_vec()
         } else {
             args.host.clone()
         };
@@ -54,7 +54,7 @@ pub fn run(args: &CertificatesArgs) -> Result<()> {
     let authority = authority(&dir)?;
     for (name, hosts) in wanted {
         let is_node = !hosts.is_empty();
-        let mut params = CertificateParams::new(hosts).map_err(failed)?;
+        let mut params = CertificateParams::new(hosts).map_err(certificate_error)?;
         params.distinguished_name.push(DnType::CommonName, name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -64,9 +64,11 @@ pub fn run(args: &CertificatesArgs) -> Result<()> {
                 .push(ExtendedKeyUsagePurpose::ServerAuth);
         }
         params.use_authority_key_identifier_extension = true;
-        valid_for(&mut params, args.days)?;
-        let key = KeyPair::generate().map_err(failed)?;
-        let certificate = params.signed_by(&key, &authority).map_err(failed)?;
+        set_validity(&mut params, args.days)?;
+        let key = KeyPair::generate().map_err(certificate_error)?;
+        let certificate = params
+            .signed_by(&key, &authority)
+            .map_err(certificate_error)?;
         dir.write(name, &certificate.pem(), &key.serialize_pem())?;
     }
     terminal::print_line(&format!(
@@ -78,7 +80,7 @@ pub fn run(args: &CertificatesArgs) -> Result<()> {
 }
 
 /// Returns the authority of the directory. Creates one if there is none.
-fn authority(dir: &Directory<'_>) -> Result<Issuer<'static, KeyPair>> {
+fn authority(dir: &CertificateDirectory<'_>) -> Result<Issuer<'static, KeyPair>> {
     let mut params = CertificateParams::default();
     params
         .distinguished_name
@@ -98,15 +100,15 @@ fn authority(dir: &Directory<'_>) -> Result<Issuer<'static, KeyPair>> {
         return Ok(Issuer::new(params, key));
     }
     dir.refuse_existing(AUTHORITY)?;
-    let key = KeyPair::generate().map_err(failed)?;
-    valid_for(&mut params, AUTHORITY_DAYS)?;
-    let certificate = params.self_signed(&key).map_err(failed)?;
+    let key = KeyPair::generate().map_err(certificate_error)?;
+    set_validity(&mut params, AUTHORITY_DAYS)?;
+    let certificate = params.self_signed(&key).map_err(certificate_error)?;
     dir.write(AUTHORITY, &certificate.pem(), &key.serialize_pem())?;
     Ok(Issuer::new(params, key))
 }
 
 /// Sets the time for which a certificate is valid. It begins yesterday, because clocks differ.
-fn valid_for(params: &mut CertificateParams, days: u64) -> Result<()> {
+fn set_validity(params: &mut CertificateParams, days: u64) -> Result<()> {
     let now = Utc::now();
     let end = now
         .checked_add_days(Days::new(days))
@@ -127,13 +129,13 @@ fn valid_for(params: &mut CertificateParams, days: u64) -> Result<()> {
 
 /// Checks the name of a client. The name becomes part of file names.
 fn check_file_name(name: &str) -> Result<()> {
-    let is_one = name
+    let is_valid = name
         .chars()
         .all(|char| char.is_alphanumeric() || "-_.@".contains(char))
         && !name.starts_with('.')
         && !name.is_empty()
         && ![AUTHORITY, NODE].contains(&name);
-    if is_one {
+    if is_valid {
         return Ok(());
     }
     Err(Error::invalid(format!(
@@ -141,7 +143,7 @@ fn check_file_name(name: &str) -> Result<()> {
     )))
 }
 
-fn failed(source: rcgen::Error) -> Error {
+fn certificate_error(source: rcgen::Error) -> Error {
     Error::with_source(
         ErrorCode::InvalidArgument,
         "cannot create a certificate; check the names that --host gives",
@@ -149,9 +151,9 @@ fn failed(source: rcgen::Error) -> Error {
     )
 }
 
-struct Directory<'a>(&'a Path);
+struct CertificateDirectory<'a>(&'a Path);
 
-impl Directory<'_> {
+impl CertificateDirectory<'_> {
     fn certificate(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.pem"))
     }

@@ -28,7 +28,7 @@ pub struct Client {
 }
 
 /// The rows of a statement, as a stream.
-pub struct Rows {
+pub struct RowStream {
     /// The schema of the rows. It has no columns if the statement returns no rows.
     pub schema: SchemaRef,
     /// The stream of the rows.
@@ -37,7 +37,7 @@ pub struct Rows {
     pub query_id: Option<String>,
 }
 
-impl std::fmt::Debug for Rows {
+impl std::fmt::Debug for RowStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Rows")
             .field("schema", &self.schema)
@@ -45,13 +45,13 @@ impl std::fmt::Debug for Rows {
     }
 }
 
-impl Rows {
+impl RowStream {
     /// Returns the number of rows that a statement other than a query has written. Such a statement
     /// returns nothing else. The number is 0 for a statement that does not count rows.
     ///
     /// # Errors
     /// Returns the errors of the statement.
-    pub async fn written(self) -> Result<u64> {
+    pub async fn rows_written(self) -> Result<u64> {
         let batches: Vec<RecordBatch> = self.batches.try_collect().await?;
         let counts = batches.iter().filter_map(|batch| {
             let column = batch.columns().first()?.as_primitive_opt::<Int64Type>()?;
@@ -101,13 +101,13 @@ impl Client {
                     _ => error,
                 }
             })?;
-            let answered = response
+            let returned_authorization = response
                 .metadata()
                 .get("authorization")
                 .and_then(|value| value.to_str().ok());
             // A gateway answers a login with a token for the session. If it is shown a token, it
             // sends no other one, and the session keeps the token that was shown.
-            let token = answered
+            let token = returned_authorization
                 .unwrap_or(target.authorization())
                 .strip_prefix("Bearer ")
                 .map(str::to_owned);
@@ -132,9 +132,9 @@ impl Client {
     ///
     /// # Errors
     /// Returns the errors of the statement.
-    pub async fn run(&mut self, sql: &str) -> Result<Rows> {
+    pub async fn run(&mut self, sql: &str) -> Result<RowStream> {
         let rows = self.run_unchecked(sql).await?;
-        Ok(checked(rows))
+        Ok(check_columns(rows))
     }
 
     /// Runs a statement and polls it until its rows can be fetched. Until then, calls `told` with the
@@ -142,11 +142,11 @@ impl Client {
     ///
     /// # Errors
     /// Returns the errors of the statement.
-    pub async fn run_told(
+    pub async fn run_with_progress(
         &mut self,
         sql: &str,
-        told: &mut (dyn FnMut(Polled<'_>) + Send),
-    ) -> Result<Rows> {
+        on_progress: &mut (dyn FnMut(StatementProgress<'_>) + Send),
+    ) -> Result<RowStream> {
         let command = CommandStatementQuery {
             query: sql.to_owned(),
             transaction_id: None,
@@ -158,9 +158,9 @@ impl Client {
             let poll = poll.map_err(Error::from)?.into_inner();
             let info = poll.info.unwrap_or_default();
             let Some(next) = poll.flight_descriptor else {
-                return self.rows_of(info).await.map(checked);
+                return self.fetch_rows(info).await.map(check_columns);
             };
-            told(Polled {
+            on_progress(StatementProgress {
                 info: &info,
                 progress: poll.progress,
             });
@@ -206,19 +206,19 @@ impl Client {
     }
 
     /// Runs a statement without checking its batches. They may have other columns than the schema.
-    fn run_unchecked<'a>(&'a mut self, sql: &'a str) -> BoxFuture<'a, Result<Rows>> {
+    fn run_unchecked<'a>(&'a mut self, sql: &'a str) -> BoxFuture<'a, Result<RowStream>> {
         async move {
             let info = self
                 .inner
                 .execute(sql.to_owned(), None)
                 .await
-                .map_err(failed)?;
-            self.rows_of(info).await
+                .map_err(from_flight_error)?;
+            self.fetch_rows(info).await
         }
         .boxed()
     }
 
-    fn rows_of(&mut self, info: FlightInfo) -> BoxFuture<'_, Result<Rows>> {
+    fn fetch_rows(&mut self, info: FlightInfo) -> BoxFuture<'_, Result<RowStream>> {
         async move {
             let query_id = std::str::from_utf8(&info.app_metadata).map(str::to_owned);
             let query_id = query_id.ok().filter(|id| !id.is_empty());
@@ -231,15 +231,18 @@ impl Client {
                 Schema::empty()
             } else {
                 info.try_decode_schema()
-                    .map_err(|source| failed(source.into()))?
+                    .map_err(|source| from_flight_error(source.into()))?
             };
             let mut streams = Vec::with_capacity(tickets.len());
             for ticket in tickets {
-                streams.push(self.inner.do_get(ticket).await.map_err(failed)?);
+                streams.push(self.inner.do_get(ticket).await.map_err(from_flight_error)?);
             }
-            Ok(Rows {
+            Ok(RowStream {
                 schema: schema.into(),
-                batches: stream::iter(streams).flatten().map_err(failed).boxed(),
+                batches: stream::iter(streams)
+                    .flatten()
+                    .map_err(from_flight_error)
+                    .boxed(),
                 query_id,
             })
         }
@@ -254,25 +257,25 @@ impl Client {
         let rows = self.run(sql).await?;
         let batches: Vec<_> = rows.batches.try_collect().await?;
         arrow::compute::concat_batches(&rows.schema, &batches)
-            .map_err(|source| failed(source.into()))
+            .map_err(|source| from_flight_error(source.into()))
     }
 }
 
 /// The progress of a statement.
 #[derive(Debug)]
-pub struct Polled<'a> {
+pub struct StatementProgress<'a> {
     /// The information by which the statement can be cancelled.
     pub info: &'a FlightInfo,
     /// The progress from 0 to 1, or `None` if it is not known.
     pub progress: Option<f64>,
 }
 
-fn checked(rows: Rows) -> Rows {
+fn check_columns(rows: RowStream) -> RowStream {
     let columns = rows.schema.fields().len();
     let batches = rows.batches;
-    Rows {
+    RowStream {
         batches: batches
-            .and_then(move |batch| ready(as_announced(batch, columns)))
+            .and_then(move |batch| ready(check_column_count(batch, columns)))
             .boxed(),
         ..rows
     }
@@ -280,7 +283,7 @@ fn checked(rows: Rows) -> Rows {
 
 /// Refuses a batch that does not have the announced number of columns. A server other than Volary
 /// may send such a batch.
-fn as_announced(batch: RecordBatch, columns: usize) -> Result<RecordBatch> {
+fn check_column_count(batch: RecordBatch, columns: usize) -> Result<RecordBatch> {
     if columns > 0 && batch.num_columns() != columns {
         return Err(Error::internal(format!(
             "the gateway announced {columns} columns, but sent {}: {}",
@@ -291,7 +294,7 @@ fn as_announced(batch: RecordBatch, columns: usize) -> Result<RecordBatch> {
     Ok(batch)
 }
 
-fn failed(error: FlightError) -> Error {
+fn from_flight_error(error: FlightError) -> Error {
     error.into()
 }
 
@@ -307,9 +310,9 @@ mod tests {
     fn rows_of_other_columns_than_announced_are_an_error() {
         let column: ArrayRef = Arc::new(Int64Array::from(vec![1]));
         let batch = RecordBatch::try_from_iter([("n", column)]).unwrap();
-        assert_eq!(as_announced(batch.clone(), 1).unwrap(), batch);
-        assert!(as_announced(batch.clone(), 0).is_ok());
-        let error = as_announced(batch, 2).unwrap_err();
+        assert_eq!(check_column_count(batch.clone(), 1).unwrap(), batch);
+        assert!(check_column_count(batch.clone(), 0).is_ok());
+        let error = check_column_count(batch, 2).unwrap_err();
         assert!(error.message().contains("2 columns, but sent 1"), "{error}");
     }
 }

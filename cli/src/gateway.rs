@@ -4,7 +4,7 @@ use volary_flight_proto::Result;
 use volary_gateway::{Config, Gateway};
 use volary_node::Runtimes;
 
-use crate::signals::Stop;
+use crate::signals::StopSignals;
 use crate::terminal;
 
 /// Runs a gateway until a signal comes. Prints its address to standard output as soon as clients
@@ -14,7 +14,7 @@ use crate::terminal;
 /// Returns an error if the gateway cannot start, and `DEADLINE_EXCEEDED` if the shutdown was cut
 /// off.
 pub async fn run(config: Config, runtimes: Runtimes) -> Result<()> {
-    let mut stop = Stop::listen()?;
+    let mut stop = StopSignals::listen()?;
     let gateway = tokio::select! {
         gateway = Gateway::start(config, runtimes) => gateway?,
         () = stop.requested() => return Ok(()),

@@ -18,7 +18,7 @@ use volary_node::{Runtimes, durable, open_files, secret, tls};
 use volary_worker::Worker;
 
 use crate::settings::Settings;
-use crate::signals::Stop;
+use crate::signals::StopSignals;
 use crate::terminal;
 
 /// Longest time to wait until all workers have joined.
@@ -99,9 +99,9 @@ impl LocalCluster {
             gateway.data_dir = data_dir.join(GATEWAY_DIR);
             gateway.memory.limit = size(memory_bytes / 2);
             refuse_fewer_workers(&data_dir, workers)?;
-            open_files::check("this process", workers, FILES_PER_WORKER)?;
+            open_files::check_workers("this process", workers, FILES_PER_WORKER)?;
             if gateway.secret.is_none() {
-                gateway.secret = Some(kept_secret(&data_dir)?);
+                gateway.secret = Some(load_or_create_secret(&data_dir)?);
             }
             let worker_config = worker_config(worker, &gateway, workers, memory_bytes / 2);
             gateway.validate()?;
@@ -110,7 +110,7 @@ impl LocalCluster {
             let gateway = Gateway::start(gateway, runtimes.clone()).await?;
             let mut cluster = Self {
                 worker_config: volary_worker::Config {
-                    gateway: reachable(gateway.address()).to_string(),
+                    gateway: reachable_address(gateway.address()).to_string(),
                     ..worker_config
                 },
                 gateway,
@@ -147,7 +147,7 @@ impl LocalCluster {
 
     /// Returns a URI by which this machine reaches the gateway.
     pub fn uri(&self) -> String {
-        self.gateway.uri_at(reachable(self.address()))
+        self.gateway.uri_at(reachable_address(self.address()))
     }
 
     /// Returns the gateway.
@@ -216,7 +216,7 @@ impl LocalCluster {
 }
 
 /// Returns the secret of the cluster with the given data directory. The first start creates it.
-fn kept_secret(data_dir: &Path) -> Result<String> {
+fn load_or_create_secret(data_dir: &Path) -> Result<String> {
     let file = data_dir.join(SECRET_FILE);
     match fs::read_to_string(&file) {
         Ok(secret) => return Ok(secret.trim().to_owned()),
@@ -235,7 +235,7 @@ fn kept_secret(data_dir: &Path) -> Result<String> {
 /// Returns an error if the cluster cannot start, and `DEADLINE_EXCEEDED` if the shutdown was cut
 /// off.
 pub async fn run(settings: Settings, runtimes: Runtimes) -> Result<()> {
-    let mut stop = Stop::listen()?;
+    let mut stop = StopSignals::listen()?;
     let workers = settings.local.workers;
     let data_dir = settings.local.data_dir.display().to_string();
     let cluster = tokio::select! {
@@ -305,7 +305,7 @@ fn size(bytes: usize) -> MemorySize {
 
 /// Returns an address by which this machine reaches the gateway. A gateway that listens on all
 /// addresses is reached at loopback.
-fn reachable(address: SocketAddr) -> SocketAddr {
+fn reachable_address(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -321,7 +321,7 @@ fn refuse_fewer_workers(data_dir: &Path, workers: usize) -> Result<()> {
         // The directory is new. If it cannot be read, opening the nodes' directories says why.
         return Ok(());
     };
-    let before = entries
+    let previous_workers = entries
         .flatten()
         .filter_map(|entry| {
             let name = entry.file_name();
@@ -330,9 +330,9 @@ fn refuse_fewer_workers(data_dir: &Path, workers: usize) -> Result<()> {
         })
         .max()
         .unwrap_or(0);
-    if before > workers {
+    if previous_workers > workers {
         return Err(Error::invalid(format!(
-            "{} holds the data of {before} workers, not of {workers}; start it with --workers {before}, or give another --data-dir",
+            "{} holds the data of {previous_workers} workers, not of {workers}; start it with --workers {previous_workers}, or give another --data-dir",
             data_dir.display()
         )));
     }
@@ -370,8 +370,14 @@ mod tests {
     #[test]
     fn what_listens_everywhere_is_reached_at_loopback() {
         let address = |text: &str| text.parse::<SocketAddr>().unwrap();
-        assert_eq!(reachable(address("0.0.0.0:7")), address("127.0.0.1:7"));
-        assert_eq!(reachable(address("[::]:7")), address("[::1]:7"));
-        assert_eq!(reachable(address("10.0.0.1:7")), address("10.0.0.1:7"));
+        assert_eq!(
+            reachable_address(address("0.0.0.0:7")),
+            address("127.0.0.1:7")
+        );
+        assert_eq!(reachable_address(address("[::]:7")), address("[::1]:7"));
+        assert_eq!(
+            reachable_address(address("10.0.0.1:7")),
+            address("10.0.0.1:7")
+        );
     }
 }

@@ -14,7 +14,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 pub struct Config {
     /// Format of the log: `text`, or `json` with one object per line.
     #[schemars(with = "String")]
-    pub format: Format,
+    pub format: LogFormat,
     /// Filter of the log, in the syntax of tracing's `EnvFilter`, for example `info` or
     /// `warn,volary_gateway=debug`. Default: `info` for nodes, `warn` for all other commands.
     pub filter: Option<String>,
@@ -23,7 +23,7 @@ pub struct Config {
 /// The format of a log line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum LogFormat {
     /// Text for people.
     #[default]
     Text,
@@ -55,10 +55,10 @@ pub fn start(config: &Config, default_filter: &str) -> Result<()> {
         .with_writer(std::io::stderr);
     // An error means that a subscriber is set already.
     let _ = match config.format {
-        Format::Text => subscriber
+        LogFormat::Text => subscriber
             .with_ansi(std::io::stderr().is_terminal())
             .try_init(),
-        Format::Json => subscriber.json().flatten_event(true).try_init(),
+        LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
     };
     Ok(())
 }

@@ -12,7 +12,7 @@ const PASSWORD_VARIABLE: &str = "VOLARY_PASSWORD";
 const TOKEN_VARIABLE: &str = "VOLARY_TOKEN";
 
 /// The user name of a client that names no user. Gateways without users accept it.
-const NOBODY: &str = "volary";
+const ANONYMOUS_USER: &str = "volary";
 
 /// The user or the token that a client logs in with.
 #[derive(Debug, Default)]
@@ -60,7 +60,11 @@ impl Target {
     /// # Errors
     /// Returns `INVALID_ARGUMENT` if the URI is not valid.
     pub fn without_user(uri: &str) -> Result<Self> {
-        Self::new(uri, basic(NOBODY, ""), TlsFiles::default())
+        Self::new(
+            uri,
+            basic_authorization(ANONYMOUS_USER, ""),
+            TlsFiles::default(),
+        )
     }
 
     fn new(uri: &str, authorization: String, tls: TlsFiles) -> Result<Self> {
@@ -102,8 +106,8 @@ impl Target {
         };
         let authorization = match (&login.user, token) {
             (_, Some(token)) => format!("Bearer {}", token.trim()),
-            (Some(user), None) => basic(user, &password(user)?),
-            (None, None) => basic(NOBODY, ""),
+            (Some(user), None) => basic_authorization(user, &read_password(user)?),
+            (None, None) => basic_authorization(ANONYMOUS_USER, ""),
         };
         Self::new(uri, authorization, tls)
     }
@@ -129,7 +133,7 @@ impl Target {
     }
 }
 
-fn password(user: &str) -> Result<String> {
+fn read_password(user: &str) -> Result<String> {
     if let Ok(password) = std::env::var(PASSWORD_VARIABLE) {
         return Ok(password);
     }
@@ -142,7 +146,7 @@ fn password(user: &str) -> Result<String> {
         .map_err(|source| Error::io("cannot read the password", source))
 }
 
-fn basic(user: &str, password: &str) -> String {
+fn basic_authorization(user: &str, password: &str) -> String {
     format!(
         "Basic {}",
         BASE64_STANDARD.encode(format!("{user}:{password}"))

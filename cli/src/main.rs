@@ -10,7 +10,7 @@ use volary_node::memory::ProcessMemory;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    ProcessMemory::this().ask_instead_of_the_system(memory_in_use);
+    ProcessMemory::this().set_probe(memory_in_use);
     volary_cli::run::run()
 }
 

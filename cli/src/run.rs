@@ -14,27 +14,27 @@ use crate::settings::{Layers, Settings, limits, reference};
 use crate::{certificates, demo, gateway, local, logging, sql, status, terminal, worker};
 
 /// Exit code of a command that failed.
-const FAILED: u8 = 1;
+const EXIT_FAILED: u8 = 1;
 /// Exit code for a wrong command line or wrong settings, in which case nothing was started. clap
 /// uses the same code for what it refuses itself.
-const WRONG_SETTINGS: u8 = 2;
+const EXIT_WRONG_SETTINGS: u8 = 2;
 
 /// Runs the command that the process was started with. Prints an error as one line on standard
 /// error: `volary: CODE: message`.
 pub fn run() -> ExitCode {
     let args = Args::parse();
-    let settings = match load(&args) {
+    let settings = match load_settings(&args) {
         Ok(settings) => settings,
-        Err(error) => return failed(&error, WRONG_SETTINGS),
+        Err(error) => return report_failure(&error, EXIT_WRONG_SETTINGS),
     };
     match dispatch(args.command, settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if terminal::is_closed_output(&error) => ExitCode::SUCCESS,
-        Err(error) => failed(&error, FAILED),
+        Err(error) => report_failure(&error, EXIT_FAILED),
     }
 }
 
-fn load(args: &Args) -> Result<Settings> {
+fn load_settings(args: &Args) -> Result<Settings> {
     let settings = Settings::load(&Layers {
         file: args.settings.config.clone(),
         environment: crate::settings::process_environment(),
@@ -53,7 +53,7 @@ fn default_filter(settings: &SettingsArgs, command: &Command) -> &'static str {
     }
 }
 
-fn failed(error: &Error, code: u8) -> ExitCode {
+fn report_failure(error: &Error, code: u8) -> ExitCode {
     eprintln!("volary: {}", one_line(&error.text()));
     ExitCode::from(code)
 }
@@ -65,19 +65,19 @@ fn one_line(text: &str) -> String {
 fn dispatch(command: Command, settings: Settings) -> Result<()> {
     match command {
         Command::Gateway(args) => match args.command {
-            Some(GatewayCommand::Recover) => serve(|_| gateway::recover(settings.gateway)),
-            None => serve(|runtimes| gateway::run(settings.gateway, runtimes)),
+            Some(GatewayCommand::Recover) => run_on_io(|_| gateway::recover(settings.gateway)),
+            None => run_on_io(|runtimes| gateway::run(settings.gateway, runtimes)),
         },
-        Command::Worker(_) => serve(|runtimes| worker::run(settings.worker, runtimes)),
-        Command::Local(_) => serve(|runtimes| local::run(settings, runtimes)),
+        Command::Worker(_) => run_on_io(|runtimes| worker::run(settings.worker, runtimes)),
+        Command::Local(_) => run_on_io(|runtimes| local::run(settings, runtimes)),
         Command::Demo(args) => {
-            let options = demo::Options {
+            let options = demo::DemoOptions {
                 scale: args.scale,
-                exit: args.exit,
+                exits_after_queries: args.exit,
             };
-            serve(|runtimes| demo::run(settings, options, runtimes))
+            run_on_io(|runtimes| demo::run(settings, options, runtimes))
         }
-        Command::Status(args) => serve(|_| status::run(args)),
+        Command::Status(args) => run_on_io(|_| status::run(args)),
         Command::Sql(args) => {
             let runtimes = OwnedRuntimes::start(Some(1))?;
             sql::run(args, runtimes.handles().io())
@@ -91,13 +91,13 @@ fn dispatch(command: Command, settings: Settings) -> Result<()> {
             terminal::print_line(reference::markdown()?.trim_end())
         }
         Command::Config(args) if args.limits => terminal::print_line(limits::markdown().trim_end()),
-        Command::Config(_) => terminal::print_line(&format!("{:#}", settings.shown()?)),
+        Command::Config(_) => terminal::print_line(&format!("{:#}", settings.without_secrets()?)),
     }
 }
 
 /// Runs a command on the I/O runtime. Nodes spawn their computations on the other runtimes.
-fn serve<F: Future<Output = Result<()>>>(command: impl FnOnce(Runtimes) -> F) -> Result<()> {
-    open_files::raise();
+fn run_on_io<F: Future<Output = Result<()>>>(command: impl FnOnce(Runtimes) -> F) -> Result<()> {
+    open_files::raise_limit();
     // Some files of a node are created by libraries, for example the files that queries spill to.
     // The mask keeps them private.
     umask(Mode::S_IRWXG | Mode::S_IRWXO);

@@ -13,12 +13,12 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(20);
 /// Receives SIGINT and SIGTERM from the moment of its creation. A signal that comes before
 /// [`Stop::requested`] is called is not lost.
 #[derive(Debug)]
-pub struct Stop {
+pub struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Stop {
+impl StopSignals {
     /// Begins to listen for the signals. Call it within a runtime.
     ///
     /// # Errors

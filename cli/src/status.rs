@@ -8,11 +8,11 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::args::StatusArgs;
 use crate::client::Client;
-use crate::table::Table;
+use crate::table::TextTable;
 use crate::terminal;
 
 /// The queries of the status, each with the name of its part in the JSON object.
-const QUESTIONS: [(&str, &str); 3] = [
+const QUERIES: [(&str, &str); 3] = [
     (
         "nodes",
         "SELECT id, role, address, state, version, running_fragments, memory_reserved_bytes, segments, rows, bytes, \
@@ -32,10 +32,10 @@ const QUESTIONS: [(&str, &str); 3] = [
 const INDENT: &str = "  ";
 
 /// The name of a column, its heading, and the function that formats its numbers.
-type Form = (&'static str, &'static str, fn(u64) -> String);
+type ColumnFormat = (&'static str, &'static str, fn(u64) -> String);
 
 /// The columns whose raw numbers are hard to read.
-const FORMS: [Form; 4] = [
+const COLUMN_FORMATS: [ColumnFormat; 4] = [
     ("memory_reserved_bytes", "memory", terminal::bytes),
     ("bytes", "size", terminal::bytes),
     ("rows", "rows", terminal::count),
@@ -49,10 +49,10 @@ const FORMS: [Form; 4] = [
 pub async fn run(args: StatusArgs) -> Result<()> {
     let mut client = Client::log_in(&args.connection.target()?).await?;
     let mut object = Map::new();
-    for (name, question) in QUESTIONS {
+    for (name, question) in QUERIES {
         let rows = client.collect(question).await?;
         if args.json {
-            object.insert(name.to_owned(), to_json(&rows).map_err(cannot_show)?);
+            object.insert(name.to_owned(), to_json(&rows).map_err(display_error)?);
         } else {
             print(name, &rows)?;
         }
@@ -64,9 +64,9 @@ pub async fn run(args: StatusArgs) -> Result<()> {
 }
 
 fn print(name: &str, rows: &RecordBatch) -> Result<()> {
-    let mut table = Table::new(&rows.schema());
-    table.push(rows).map_err(cannot_show)?;
-    for (column, heading, form) in FORMS {
+    let mut table = TextTable::new(&rows.schema());
+    table.push(rows).map_err(display_error)?;
+    for (column, heading, form) in COLUMN_FORMATS {
         table.map_column(column, |cell| cell.parse().ok().map(form));
         table.rename_column(column, heading);
     }
@@ -93,6 +93,6 @@ fn to_json(rows: &RecordBatch) -> Result<Value, ArrowError> {
     serde_json::from_slice(&text).map_err(|source| ArrowError::ExternalError(Box::new(source)))
 }
 
-fn cannot_show(source: ArrowError) -> Error {
+fn display_error(source: ArrowError) -> Error {
     Error::with_source(ErrorCode::Internal, "the status cannot be shown", source)
 }

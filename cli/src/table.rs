@@ -5,13 +5,13 @@ use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 const SEPARATOR: &str = "  ";
-const CUT: char = '…';
+const ELLIPSIS: char = '…';
 /// Width to which a column may be cut so that the table fits the terminal.
 const MIN_WIDTH: usize = 6;
 
 /// A table of text cells with headings.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct TextTable {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
 }
@@ -22,7 +22,7 @@ struct Column {
     is_number: bool,
 }
 
-impl Table {
+impl TextTable {
     /// Creates an empty table with the columns of `schema`.
     pub fn new(schema: &arrow::datatypes::Schema) -> Self {
         let columns = schema
@@ -103,7 +103,7 @@ impl Table {
     /// and leaves out columns at the end. With `None`, the table is as wide as its content.
     pub fn render(&self, width: Option<usize>) -> Vec<String> {
         let mut widths = self.natural_widths();
-        let hidden = width.map_or(0, |width| fit(&mut widths, width));
+        let hidden = width.map_or(0, |width| fit_widths(&mut widths, width));
         let mut lines = Vec::with_capacity(self.rows.len() + 3);
         let heads = self.columns.iter().map(|column| column.name.as_str());
         lines.push(self.line(heads, &widths));
@@ -143,7 +143,7 @@ impl Table {
         let cells = cells.zip(widths).zip(&self.columns);
         let line = cells
             .map(|((cell, width), column)| {
-                let cell = cut(cell, *width);
+                let cell = truncate(cell, *width);
                 if column.is_number {
                     format!("{cell:>width$}")
                 } else {
@@ -157,7 +157,7 @@ impl Table {
 }
 
 /// Makes columns narrower, the widest first, until they fit. Returns how many columns were removed.
-fn fit(widths: &mut Vec<usize>, available: usize) -> usize {
+fn fit_widths(widths: &mut Vec<usize>, available: usize) -> usize {
     let total = |widths: &[usize]| {
         widths.iter().sum::<usize>() + SEPARATOR.len() * widths.len().saturating_sub(1)
     };
@@ -191,12 +191,12 @@ fn fit(widths: &mut Vec<usize>, available: usize) -> usize {
     columns - widths.len()
 }
 
-fn cut(cell: &str, width: usize) -> String {
+fn truncate(cell: &str, width: usize) -> String {
     if cell.chars().count() <= width {
         return cell.to_owned();
     }
     let mut text: String = cell.chars().take(width.saturating_sub(1)).collect();
-    text.push(CUT);
+    text.push(ELLIPSIS);
     text
 }
 
@@ -220,14 +220,14 @@ mod tests {
 
     use super::*;
 
-    fn table() -> Table {
+    fn table() -> TextTable {
         let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
         let texts: ArrayRef = Arc::new(StringArray::from(vec![
             Some("a\nlong text that goes on and on"),
             None,
         ]));
         let batch = RecordBatch::try_from_iter([("number", numbers), ("text", texts)]).unwrap();
-        let mut table = Table::new(&batch.schema());
+        let mut table = TextTable::new(&batch.schema());
         table.push(&batch).unwrap();
         table
     }

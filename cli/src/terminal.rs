@@ -80,9 +80,9 @@ pub fn rate(rows: u64, time: Duration) -> String {
 }
 
 /// Formats a number with its noun: "1 row", "5 rows".
-pub fn plural(number: u64, one: &str) -> String {
+pub fn plural(number: u64, noun: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
-    format!("{} {one}{ending}", count(number))
+    format!("{} {noun}{ending}", count(number))
 }
 
 #[cfg(test)]

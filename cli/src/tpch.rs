@@ -47,7 +47,7 @@ const TABLES: [&str; 8] = [
 ];
 
 /// A part of a table, as batches of at most 8,192 rows, with their schema.
-pub type Part = Box<dyn RecordBatchReader + Send>;
+pub type TablePart = Box<dyn RecordBatchReader + Send>;
 
 /// Returns the names of the eight tables, the smallest table first.
 pub fn tables() -> &'static [&'static str] {
@@ -82,7 +82,7 @@ pub fn expected_rows(table: &str, scale: f64) -> Result<u64> {
 /// # Errors
 /// Returns an error if there is no such table, the scale is not between 0.001 and 100,000, or
 /// `parts` is not between 1 and 2^31 - 1.
-pub fn batches(table: &str, scale: f64, parts: usize) -> Result<Vec<Part>> {
+pub fn batches(table: &str, scale: f64, parts: usize) -> Result<Vec<TablePart>> {
     check_scale(scale)?;
     let parts = i32::try_from(parts).ok().filter(|parts| *parts > 0);
     let parts = parts.context("the number of parts must be between 1 and 2^31 - 1")?;
@@ -92,7 +92,7 @@ pub fn batches(table: &str, scale: f64, parts: usize) -> Result<Vec<Part>> {
         parts
     };
     (1..=parts)
-        .map(|part| part_of(table, scale, part, parts))
+        .map(|part| build_part(table, scale, part, parts))
         .collect()
 }
 
@@ -151,7 +151,7 @@ fn write_table(
         .map_or(1, NonZeroUsize::get)
         .min(groups);
 
-    let mut parts: Vec<Vec<(usize, Part)>> = (0..threads).map(|_| Vec::new()).collect();
+    let mut parts: Vec<Vec<(usize, TablePart)>> = (0..threads).map(|_| Vec::new()).collect();
     for (group, part) in batches(table, scale, groups)?.into_iter().enumerate() {
         parts[group % threads].push((group, part));
     }
@@ -213,7 +213,7 @@ struct RowGroup {
     rows: u64,
 }
 
-fn encode(factory: &ArrowRowGroupWriterFactory, group: usize, part: Part) -> Result<RowGroup> {
+fn encode(factory: &ArrowRowGroupWriterFactory, group: usize, part: TablePart) -> Result<RowGroup> {
     let schema = part.schema();
     let mut columns = factory.create_column_writers(group)?;
     let mut rows = 0;
@@ -240,7 +240,7 @@ fn encode(factory: &ArrowRowGroupWriterFactory, group: usize, part: Part) -> Res
 }
 
 /// Builds part `part` of `parts`. The first part is 1.
-fn part_of(table: &str, scale: f64, part: i32, parts: i32) -> Result<Part> {
+fn build_part(table: &str, scale: f64, part: i32, parts: i32) -> Result<TablePart> {
     Ok(match table {
         "region" => Box::new(
             RegionArrow::new(RegionGenerator::new(scale, part, parts)).with_batch_size(BATCH_ROWS),
@@ -301,7 +301,7 @@ mod tests {
 
     const SCALE: f64 = 0.001;
 
-    fn rows_of(parts: Vec<Part>) -> Result<RecordBatch> {
+    fn rows_of(parts: Vec<TablePart>) -> Result<RecordBatch> {
         let schema = parts.first().context("no part")?.schema();
         let batches = parts.into_iter().flatten().collect::<Result<Vec<_>, _>>()?;
         Ok(concat_batches(&schema, &batches)?)

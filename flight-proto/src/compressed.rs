@@ -12,11 +12,11 @@ const PREFIX_BYTES: usize = 8;
 /// the message is not compressed.
 pub fn uncompressed_bytes(header: &[u8], body: &[u8]) -> Option<usize> {
     // If the bytes are not a message, the reader says what is wrong.
-    of_message(&root_as_message(header).ok()?, body)
+    uncompressed_bytes_of(&root_as_message(header).ok()?, body)
 }
 
 /// Returns what [`uncompressed_bytes`] returns, for a message that is already parsed.
-pub(crate) fn of_message(message: &Message<'_>, body: &[u8]) -> Option<usize> {
+pub(crate) fn uncompressed_bytes_of(message: &Message<'_>, body: &[u8]) -> Option<usize> {
     let batch = batch_of(message)?;
     batch.compression()?;
     let buffers = batch.buffers().into_iter().flatten();

@@ -131,7 +131,7 @@ impl Error {
     /// Adds the time to wait before the next try. Both the message and gRPC's metadata contain it.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
-        self.message = format!("{}; retry in about {}", self.message, about(after));
+        self.message = format!("{}; retry in about {}", self.message, format_rounded(after));
         self.retry_after = Some(after);
         self
     }
@@ -212,7 +212,7 @@ impl Error {
     }
 
     /// Returns the causes that the text for clients does not have, each behind a colon.
-    fn further_causes(&self, text: &str) -> String {
+    fn hidden_causes(&self, text: &str) -> String {
         let mut further = String::new();
         let mut cause = self.source();
         while let Some(current) = cause {
@@ -243,7 +243,7 @@ fn next_cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdErr
 
 /// Returns the text of the innermost cause of an error. The errors that wrap it show it in a form
 /// for programmers, as tonic does with the sources of a status.
-pub fn innermost(error: &(dyn StdError + 'static)) -> String {
+pub fn innermost_cause(error: &(dyn StdError + 'static)) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;
@@ -275,7 +275,7 @@ fn io_cause(error: &(dyn StdError + 'static)) -> Option<std::io::Error> {
 }
 
 /// Formats a time for people: `300 ms`, `2 s`.
-fn about(time: Duration) -> String {
+fn format_rounded(time: Duration) -> String {
     if time < Duration::from_secs(1) {
         format!("{} ms", time.as_millis().div_ceil(100) * 100)
     } else {
@@ -323,7 +323,7 @@ impl fmt::Display for Error {
         let text = self.text();
         f.write_str(&text)?;
         if f.alternate() {
-            f.write_str(&self.further_causes(&text))?;
+            f.write_str(&self.hidden_causes(&text))?;
         }
         Ok(())
     }

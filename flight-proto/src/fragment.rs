@@ -233,7 +233,7 @@ pub struct ScanShards {
 
 /// What the catalog has counted of a shard's committed rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expected {
+pub enum ExpectedRows {
     /// The tally of the rows.
     Tally(Tally),
     /// The number of rows.
@@ -243,12 +243,12 @@ pub enum Expected {
 impl ScanShards {
     /// Returns what the catalog has counted of the shard at this position. Returns `None` if the
     /// ticket does not say.
-    pub fn expected(&self, position: usize) -> Option<Expected> {
+    pub fn expected(&self, position: usize) -> Option<ExpectedRows> {
         let tally = self.tallies.get(position);
         let rows = self.rows.get(position);
         tally
-            .map(|tally| Expected::Tally(Tally(*tally)))
-            .or_else(|| rows.map(|rows| Expected::Rows(*rows)))
+            .map(|tally| ExpectedRows::Tally(Tally(*tally)))
+            .or_else(|| rows.map(|rows| ExpectedRows::Rows(*rows)))
     }
 }
 

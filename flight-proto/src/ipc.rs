@@ -97,7 +97,7 @@ fn refuse_compressed(mut bytes: &[u8]) -> Result<(), ArrowError> {
     while let Some((header, rest)) = encapsulated_header(bytes)
         && let Ok(message) = root_as_message(header)
     {
-        if compressed::of_message(&message, rest).is_some() {
+        if compressed::uncompressed_bytes_of(&message, rest).is_some() {
             return Err(ArrowError::IpcError("it is compressed".to_owned()));
         }
         let body = usize::try_from(message.bodyLength()).ok();

@@ -47,7 +47,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    fn what(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Fragment => "fragment ticket",
             Self::Write => "write descriptor",
@@ -144,13 +144,13 @@ impl Sealer {
 
     /// Returns whether the message claims to have this purpose. Only opening it shows whether that
     /// is true.
-    pub fn claims(purpose: Purpose, sealed: &[u8]) -> bool {
+    pub fn claims_purpose(purpose: Purpose, sealed: &[u8]) -> bool {
         sealed.get(3) == Some(&(purpose as u8))
     }
 
     /// Returns the last second (since 1970) in which the message claims to open. Only opening it
     /// shows whether that is true. Returns `None` if the message is too short to say it.
-    pub fn expires_s(sealed: &[u8]) -> Option<u64> {
+    pub fn expiry_s(sealed: &[u8]) -> Option<u64> {
         let expiry = sealed.get(4..HEADER_BYTES)?;
         Some(u64::from_be_bytes(expiry.try_into().ok()?))
     }
@@ -180,7 +180,7 @@ impl Sealer {
         sealed: &[u8],
         now_s: u64,
     ) -> Result<M> {
-        let what = purpose.what();
+        let what = purpose.description();
         if sealed.len() < HEADER_BYTES + MAC_BYTES || sealed[..2] != MAGIC {
             return Err(Error::invalid(format!(
                 "this is not a {what} of Volary, or it is truncated ({} bytes); use it exactly as it was handed out",
@@ -213,7 +213,7 @@ impl Sealer {
                 format!("a sealed message of another kind was presented as a {what}"),
             ));
         }
-        let expiry_s = Self::expires_s(signed).unwrap_or_default();
+        let expiry_s = Self::expiry_s(signed).unwrap_or_default();
         if expiry_s < now_s {
             return Err(Error::new(
                 ErrorCode::DeadlineExceeded,
@@ -271,7 +271,7 @@ mod tests {
             &hex::encode(&sealed)[..36],
             "564c0203000000006553f100080712020305"
         );
-        assert_eq!(Sealer::expires_s(&sealed), Some(1_700_000_000));
+        assert_eq!(Sealer::expiry_s(&sealed), Some(1_700_000_000));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::lineage::Lineage;
 
 /// How often a worker that takes a write sends a sign of life, which is an empty answer. Gateways
 /// wait for many times as long.
-pub const SIGN_OF_LIFE: Duration = Duration::from_millis(200);
+pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How long the descriptor of a DoPut can open a stream.
 pub const DESCRIPTOR_LIFETIME: Duration = Duration::from_secs(300);

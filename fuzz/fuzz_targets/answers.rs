@@ -9,7 +9,7 @@ use arrow_flight::{FlightData, FlightDescriptor, FlightInfo};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use prost::Message;
 use tonic::codegen::http::HeaderMap;
-use volary_fuzz::gateway::Reached;
+use volary_fuzz::gateway::GatewayWithStub;
 use volary_fuzz::wire;
 
 /// The queries make the gateway read plain rows, sorted rows, rows by bucket, and rows that other
@@ -25,8 +25,8 @@ fuzz_target!(init: volary_fuzz::guard::start("answers", volary_fuzz::seeds::node
     let Some((query, list)) = data.split_first() else {
         return;
     };
-    let Reached { gateway, stub, .. } = Reached::get();
-    let messages = wire::list(list).into_iter();
+    let GatewayWithStub { gateway, stub, .. } = GatewayWithStub::get();
+    let messages = wire::decode_list(list).into_iter();
     let messages = messages.filter_map(|message| FlightData::decode(message.as_slice()).ok());
     stub.answer(messages.collect());
     let descriptor = FlightDescriptor::new_cmd(QUERIES[usize::from(*query) % QUERIES.len()]);

@@ -11,7 +11,7 @@ use prost::Message;
 use volary_flight_proto::fragment::FragmentId;
 use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::ticket::FragmentTicket;
-use volary_fuzz::gateway::NOBODY;
+use volary_fuzz::gateway::UNREACHABLE_ADDRESS;
 use volary_fuzz::seal::{VALID_FOR, sealer};
 use volary_fuzz::worker::Worker;
 
@@ -25,7 +25,7 @@ fuzz_target!(init: volary_fuzz::guard::start("fragments", volary_fuzz::seeds::fr
         ticket.fragment_id = FragmentId::of(fragment).to_bytes();
     }
     for member in &mut ticket.members {
-        NOBODY.clone_into(&mut member.address);
+        UNREACHABLE_ADDRESS.clone_into(&mut member.address);
     }
     let sealed = sealer().seal(Purpose::Fragment, &ticket, VALID_FOR);
     worker.call("DoGet", [Ticket::new(sealed).encode_to_vec()]);

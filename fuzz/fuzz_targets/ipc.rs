@@ -26,9 +26,9 @@ fuzz_target!(init: volary_fuzz::guard::start("ipc", volary_fuzz::seeds::nodes::i
         }
         Some((_, bytes)) => {
             if let Ok(read) = batches_from_bytes(bytes)
-                && let Ok(once) = written_and_read(&read)
+                && let Ok(once) = round_trip(&read)
             {
-                let again = written_and_read(&once);
+                let again = round_trip(&once);
                 assert_eq!(again.expect("what was encoded can be encoded again"), once);
             }
         }
@@ -39,7 +39,7 @@ fuzz_target!(init: volary_fuzz::guard::start("ipc", volary_fuzz::seeds::nodes::i
 type Stream = (SchemaRef, Vec<RecordBatch>);
 
 /// Encodes the rows and decodes them again. Returns an error if they cannot be encoded.
-fn written_and_read((schema, batches): &Stream) -> Result<Stream> {
+fn round_trip((schema, batches): &Stream) -> Result<Stream> {
     let encoded = batches_to_bytes(schema, batches)?;
     Ok(batches_from_bytes(&encoded).expect("what was encoded can be decoded"))
 }

@@ -30,48 +30,48 @@ fuzz_target!(init: volary_fuzz::guard::start("messages", volary_fuzz::seeds::nod
     };
     match which % 27 {
         0 => {
-            if let Some(ticket) = same::<FragmentTicket>(bytes) {
+            if let Some(ticket) = check_round_trip::<FragmentTicket>(bytes) {
                 let _ids = (ticket.query_id(), ticket.fragment_id());
             }
         }
         1 => {
-            if let Some(ticket) = same::<QueryTicket>(bytes) {
+            if let Some(ticket) = check_round_trip::<QueryTicket>(bytes) {
                 let _id = ticket.query_id.parse::<QueryId>();
             }
         }
-        2 => _ = same::<PreparedStatementHandle>(bytes),
-        3 => _ = same::<DirectTicket>(bytes),
-        4 => _ = same::<Introduction>(bytes),
-        5 => _ = same::<Introduced>(bytes),
+        2 => _ = check_round_trip::<PreparedStatementHandle>(bytes),
+        3 => _ = check_round_trip::<DirectTicket>(bytes),
+        4 => _ = check_round_trip::<Introduction>(bytes),
+        5 => _ = check_round_trip::<Introduced>(bytes),
         6 => {
-            if let Some(control) = same::<Control>(bytes) {
+            if let Some(control) = check_round_trip::<Control>(bytes) {
                 let _id = control.cluster_id.parse::<ClusterId>().map(ClusterId::short);
             }
         }
-        7 => _ = same::<WorkerReport>(bytes),
-        8 => _ = same::<SegmentList>(bytes),
-        9 => _ = same::<JoinRequest>(bytes),
-        10 => _ = same::<JoinResponse>(bytes),
-        11 => _ = same::<LeaveRequest>(bytes),
-        12 => _ = same::<LeaveResponse>(bytes),
-        13 => _ = same::<WriteRequest>(bytes),
-        14 => _ = same::<WriteResult>(bytes),
+        7 => _ = check_round_trip::<WorkerReport>(bytes),
+        8 => _ = check_round_trip::<SegmentList>(bytes),
+        9 => _ = check_round_trip::<JoinRequest>(bytes),
+        10 => _ = check_round_trip::<JoinResponse>(bytes),
+        11 => _ = check_round_trip::<LeaveRequest>(bytes),
+        12 => _ = check_round_trip::<LeaveResponse>(bytes),
+        13 => _ = check_round_trip::<WriteRequest>(bytes),
+        14 => _ = check_round_trip::<WriteResult>(bytes),
         15 => {
-            if let Some(snapshot) = same::<Snapshot>(bytes) {
+            if let Some(snapshot) = check_round_trip::<Snapshot>(bytes) {
                 let _sees = snapshot.sees(WriteId(snapshot.high));
             }
         }
-        16 => _ = same::<Fragment>(bytes),
-        17 => _ = same::<Parameters>(bytes),
-        18 => _ = same::<Leaf>(bytes),
-        19 => _ = same::<Parameter>(bytes),
-        20 => _ = same::<Frame>(bytes),
-        21 => _ = same::<SessionClaims>(bytes),
-        22 => _ = same::<SetSessionOptionsRequest>(bytes),
-        23 => _ = same::<SetSessionOptionsResult>(bytes),
-        24 => _ = same::<GetSessionOptionsResult>(bytes),
-        25 => _ = same::<CloseSessionResult>(bytes),
-        _ => refusal(bytes),
+        16 => _ = check_round_trip::<Fragment>(bytes),
+        17 => _ = check_round_trip::<Parameters>(bytes),
+        18 => _ = check_round_trip::<Leaf>(bytes),
+        19 => _ = check_round_trip::<Parameter>(bytes),
+        20 => _ = check_round_trip::<Frame>(bytes),
+        21 => _ = check_round_trip::<SessionClaims>(bytes),
+        22 => _ = check_round_trip::<SetSessionOptionsRequest>(bytes),
+        23 => _ = check_round_trip::<SetSessionOptionsResult>(bytes),
+        24 => _ = check_round_trip::<GetSessionOptionsResult>(bytes),
+        25 => _ = check_round_trip::<CloseSessionResult>(bytes),
+        _ => check_error(bytes),
     }
 });
 
@@ -79,7 +79,7 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     volary_fuzz::wire::mutate(data, size, max_size, seed, 1)
 });
 
-fn same<M: Message + Default + PartialEq + Debug>(bytes: &[u8]) -> Option<M> {
+fn check_round_trip<M: Message + Default + PartialEq + Debug>(bytes: &[u8]) -> Option<M> {
     let message = M::decode(bytes).ok()?;
     let encoded = message.encode_to_vec();
     assert_eq!(encoded.len(), message.encoded_len());
@@ -92,7 +92,7 @@ fn same<M: Message + Default + PartialEq + Debug>(bytes: &[u8]) -> Option<M> {
 }
 
 /// Decodes an error of another node and passes it on. Its code must stay the same.
-fn refusal(bytes: &[u8]) {
+fn check_error(bytes: &[u8]) {
     let Some((code, text)) = bytes.split_first() else {
         return;
     };

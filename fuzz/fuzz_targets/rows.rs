@@ -30,9 +30,9 @@ fuzz_target!(init: volary_fuzz::guard::start("rows", volary_fuzz::seeds::clients
         gateway.call_with_body(rpc, HeaderMap::new(), body);
         return;
     }
-    let mut messages = wire::list(bytes);
+    let mut messages = wire::decode_list(bytes);
     if let Some(first) = messages.first_mut()
-        && let Some(sealed) = with_handle(first)
+        && let Some(sealed) = seal_handle(first)
     {
         *first = sealed;
     }
@@ -44,7 +44,7 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
 });
 
 /// Returns the message with its handle sealed. Returns `None` if the message has no handle.
-fn with_handle(message: &[u8]) -> Option<Vec<u8>> {
+fn seal_handle(message: &[u8]) -> Option<Vec<u8>> {
     let mut message = FlightData::decode(message).ok()?;
     let descriptor = message.flight_descriptor.as_mut()?;
     let any = Any::decode(descriptor.cmd.clone()).ok()?;

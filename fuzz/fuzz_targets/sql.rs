@@ -13,7 +13,7 @@ use volary_gateway::sql::without_passwords;
 const SHORTEST_PASSWORD: usize = 8;
 
 /// Texts that come before a password.
-const BEFORE: [&str; 4] = [
+const PASSWORD_PREFIXES: [&str; 4] = [
     "CREATE USER kea PASSWORD ",
     "ALTER USER kea WITH password=",
     "EXPLAIN CREATE ROLE kea NOADMIN IDENTIFIED BY ",
@@ -37,7 +37,7 @@ fn check_hidden(password: &str) {
         format!("'{password}'"),
         password.to_owned(),
     ] {
-        for before in BEFORE {
+        for before in PASSWORD_PREFIXES {
             let sql = format!("{before}{written}");
             let shown = without_passwords(&sql);
             // The advice is part of every such error, so a password that occurs in the advice is

@@ -69,12 +69,12 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
 
 /// Writes rows. `list` has the write request and then the messages with the rows.
 fn write(worker: &Worker, list: &[u8]) {
-    let mut messages = wire::list(list);
+    let mut messages = wire::decode_list(list);
     if messages.len() < 2 {
         return;
     }
     let sealed = match WriteRequest::decode(messages.remove(0).as_slice()) {
-        Ok(request) => addressed(worker, request),
+        Ok(request) => sealed_request(worker, request),
         Err(_) => Raw::sealed(list, Purpose::Write),
     };
     let Ok(first) = FlightData::decode(messages[0].as_slice()) else {
@@ -89,7 +89,7 @@ fn write(worker: &Worker, list: &[u8]) {
     }
 }
 
-fn addressed(worker: &Worker, mut request: WriteRequest) -> Bytes {
+fn sealed_request(worker: &Worker, mut request: WriteRequest) -> Bytes {
     request.worker_id = worker.id.0;
     request.cluster_id = worker.cluster.to_string();
     INSTANCE.clone_into(&mut request.instance);

@@ -16,10 +16,10 @@ use crate::guard;
 
 /// Maximum number of messages of an answer that are read. Later messages depend on the query, and
 /// no longer on how the input is read.
-const MOST_MESSAGES: usize = 8;
+const MAX_MESSAGES: usize = 8;
 
 /// Maximum time that a caller waits for the end of an answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A Flight service that is called with bytes, as its listener calls it.
 pub struct Server<S: FlightService> {
@@ -83,13 +83,13 @@ impl<S: FlightService> Server<S> {
         *request.headers_mut() = headers;
         let content_type = "application/grpc".parse().expect("a value");
         request.headers_mut().insert("content-type", content_type);
-        guard::begins();
+        guard::begin_input();
         let mut answer = Answer::default();
         let reading = self.read(request, &mut answer);
         // After the timeout, the answer is no longer read. The next input waits until the
         // computation of this one has ended. The timer is created within the runtime that it
         // belongs to.
-        let reading = async { tokio::time::timeout(PATIENCE, reading).await };
+        let reading = async { tokio::time::timeout(ANSWER_TIMEOUT, reading).await };
         let _ended = self.runtimes.io().block_on(reading);
         let idle = self.runtimes.cpu().spawn(std::future::ready(()));
         let _ended = self.runtimes.io().block_on(idle);
@@ -114,29 +114,29 @@ impl<S: FlightService> Server<S> {
             }
         }
         let Ok(response) = self.service.clone().call(request).await;
-        answer.code = code(response.headers());
+        answer.code = status_code(response.headers());
         let mut body = response.into_body();
         let mut received = BytesMut::new();
-        while answer.messages.len() < MOST_MESSAGES
+        while answer.messages.len() < MAX_MESSAGES
             && let Some(frame) = body.frame().await
         {
             let Ok(frame) = frame else { return };
             match frame.into_data() {
                 Ok(data) => received.put(data),
-                Err(frame) => answer.code = frame.trailers_ref().and_then(code),
+                Err(frame) => answer.code = frame.trailers_ref().and_then(status_code),
             }
-            while let Some(message) = message(&mut received) {
+            while let Some(message) = take_message(&mut received) {
                 answer.messages.push(message);
             }
         }
     }
 }
 
-fn code(headers: &HeaderMap) -> Option<Code> {
+fn status_code(headers: &HeaderMap) -> Option<Code> {
     Status::from_header_map(headers).map(|status| status.code())
 }
 
-fn message(received: &mut BytesMut) -> Option<Bytes> {
+fn take_message(received: &mut BytesMut) -> Option<Bytes> {
     let length = received.get(1..5)?;
     let length = u32::from_be_bytes(length.try_into().ok()?) as usize;
     if received.len() < 5 + length {

@@ -15,7 +15,7 @@ impl Directory {
         }
         let directory = tempfile::Builder::new()
             .prefix(node)
-            .tempdir_in(own(&all))
+            .tempdir_in(process_directory(&all))
             .expect("a directory for temporary files");
         Self(directory.keep())
     }
@@ -25,7 +25,7 @@ impl Directory {
     }
 }
 
-fn own(all: &Path) -> PathBuf {
+fn process_directory(all: &Path) -> PathBuf {
     let own = all.join(std::process::id().to_string());
     std::fs::create_dir_all(&own).expect("a directory for temporary files");
     own

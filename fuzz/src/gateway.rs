@@ -31,7 +31,7 @@ use crate::store::Store;
 use crate::stub_worker::StubWorker;
 
 /// An address at which nobody listens.
-pub const NOBODY: &str = "127.0.0.1:1";
+pub const UNREACHABLE_ADDRESS: &str = "127.0.0.1:1";
 
 /// The content of the catalog. The first columns have the types that keys may have. The other types
 /// are those that casts and encodings handle specially.
@@ -58,13 +58,15 @@ pub struct Gateway {
     server: Server<FlightSql>,
     /// The catalog of the gateway.
     pub catalog: Catalog,
-    contained: AtomicUsize,
+    panics_seen: AtomicUsize,
     _runtimes: OwnedRuntimes,
     _directory: Directory,
 }
 
-static OPEN: LazyLock<Gateway> = LazyLock::new(|| Gateway::start([NOBODY; 3], Users::None));
-static WITH_USERS: LazyLock<Gateway> = LazyLock::new(|| Gateway::start([NOBODY; 3], Users::Admin));
+static OPEN: LazyLock<Gateway> =
+    LazyLock::new(|| Gateway::start([UNREACHABLE_ADDRESS; 3], Users::None));
+static WITH_USERS: LazyLock<Gateway> =
+    LazyLock::new(|| Gateway::start([UNREACHABLE_ADDRESS; 3], Users::Admin));
 
 #[derive(Clone, Copy, PartialEq)]
 enum Users {
@@ -92,7 +94,7 @@ impl Gateway {
         Self {
             server: Server::new(service, Some(Arc::new(gate)), runtimes.handles().clone()),
             catalog,
-            contained: AtomicUsize::new(guard::contained()),
+            panics_seen: AtomicUsize::new(guard::dependency_panics()),
             _runtimes: runtimes,
             _directory: directory,
         }
@@ -106,8 +108,10 @@ impl Gateway {
     ) -> (FlightSql, ClientGate, Catalog) {
         let (config, handles) = (Arc::new(config()), runtimes.handles());
         let store = Arc::new(Store::default());
-        let kept = Arc::clone(&store);
-        let catalog = Catalog::open(kept).await.expect("an empty store opens");
+        let catalog_store = Arc::clone(&store);
+        let catalog = Catalog::open(catalog_store)
+            .await
+            .expect("an empty store opens");
         let login = Login::new(catalog.clone(), &config.security).expect("there is a key");
         let login = Arc::new(login);
         let env = memory::runtime_env(&config.memory, directory.path(), 0).expect("a directory");
@@ -186,8 +190,8 @@ impl Gateway {
     }
 
     fn check_serves(&self) {
-        let contained = guard::contained();
-        if self.contained.swap(contained, Ordering::SeqCst) == contained {
+        let contained = guard::dependency_panics();
+        if self.panics_seen.swap(contained, Ordering::SeqCst) == contained {
             return;
         }
         let descriptor =
@@ -237,7 +241,7 @@ async fn fill(catalog: &Catalog, table: &str) {
         bytes: ROWS * 100,
         segments: 1,
     };
-    let of_worker = |worker: &WorkerId| {
+    let worker_result = |worker: &WorkerId| {
         let shards = 0..table.shards();
         let shards =
             shards.filter(|shard| table.is_reference() || table.worker_of(*shard) == Some(*worker));
@@ -247,14 +251,14 @@ async fn fill(catalog: &Catalog, table: &str) {
         };
         (*worker, result)
     };
-    let results: Vec<_> = table.workers().iter().map(of_worker).collect();
+    let results: Vec<_> = table.workers().iter().map(worker_result).collect();
     let summary = WriteSummary::new(table, &results).expect("the answers fit");
     let committed = catalog.commit_write(write.take_over(), summary).await;
     committed.expect("a write is committed");
 }
 
 /// A gateway whose workers are all the same stub.
-pub struct Reached {
+pub struct GatewayWithStub {
     /// The gateway.
     pub gateway: Gateway,
     /// The stub that answers for the gateway's workers.
@@ -262,20 +266,20 @@ pub struct Reached {
     _runtimes: OwnedRuntimes,
 }
 
-static REACHED: LazyLock<Reached> = LazyLock::new(|| {
+static GATEWAY_WITH_STUB: LazyLock<GatewayWithStub> = LazyLock::new(|| {
     let runtimes = OwnedRuntimes::start(Some(1)).expect("there are threads");
     let stub = StubWorker::start(runtimes.handles().io());
     let address = stub.address();
-    Reached {
+    GatewayWithStub {
         gateway: Gateway::start([&address; 3], Users::None),
         stub,
         _runtimes: runtimes,
     }
 });
 
-impl Reached {
+impl GatewayWithStub {
     /// Returns the gateway with its stub.
     pub fn get() -> &'static Self {
-        &REACHED
+        &GATEWAY_WITH_STUB
     }
 }

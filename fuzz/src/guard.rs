@@ -8,26 +8,26 @@ use std::time::{Duration, Instant};
 use crate::seeds::{Seed, write_if_asked};
 
 /// Maximum size of a single allocation, in bytes. libFuzzer's `-malloc_limit_mb` needs a sanitizer.
-const MOST_BYTES: usize = 512 << 20;
+const MAX_ALLOCATION_BYTES: usize = 512 << 20;
 
 /// Stack size of a node's own threads, in bytes.
 const STACK_BYTES: usize = 16 << 20;
 
 /// Maximum processor time for one input. libFuzzer's own `-timeout` uses a signal, which works only
 /// if the fuzzing thread receives it.
-const MOST_TIME: Duration = Duration::from_secs(20);
+const MAX_PROCESSOR_TIME: Duration = Duration::from_secs(20);
 
 /// Maximum elapsed time for one input, which also ends an input that only waits.
-const MOST_PATIENCE: Duration = Duration::from_secs(300);
+const MAX_ELAPSED_TIME: Duration = Duration::from_secs(300);
 
 /// Number of inputs so far that may take long.
 static INPUTS: AtomicUsize = AtomicUsize::new(0);
 
 /// Number of panics in dependencies so far.
-static CONTAINED: AtomicUsize = AtomicUsize::new(0);
+static DEPENDENCY_PANICS: AtomicUsize = AtomicUsize::new(0);
 
 /// The source positions of the panics in dependencies so far.
-static PLACES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+static PANIC_LOCATIONS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Prepares the process. Call it once, before the first input. `target` is the name of the target,
 /// and `seeds` makes the inputs that it starts with.
@@ -37,11 +37,11 @@ static PLACES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 /// each source position. It is also counted, so that the target can check whether the node still
 /// serves.
 pub fn start(target: &str, seeds: fn() -> Vec<Seed>) {
-    let ends_the_run = std::panic::take_hook();
+    let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        match place_in_dependency(panic) {
-            Some(place) => note(place, panic),
-            None => ends_the_run(panic),
+        match dependency_location(panic) {
+            Some(place) => record_panic(place, panic),
+            None => default_hook(panic),
         };
     }));
     std::thread::spawn(watch);
@@ -49,25 +49,27 @@ pub fn start(target: &str, seeds: fn() -> Vec<Seed>) {
 }
 
 /// Returns the number of panics in dependencies that were contained so far.
-pub fn contained() -> usize {
-    CONTAINED.load(Ordering::SeqCst)
+pub fn dependency_panics() -> usize {
+    DEPENDENCY_PANICS.load(Ordering::SeqCst)
 }
 
 /// Starts the time limit of an input.
-pub(crate) fn begins() {
+pub(crate) fn begin_input() {
     INPUTS.fetch_add(1, Ordering::SeqCst);
 }
 
 fn watch() {
     let mut input = 0;
-    let mut since = (Instant::now(), time_used());
+    let mut since = (Instant::now(), processor_time());
     loop {
         std::thread::sleep(Duration::from_secs(1));
         let current = INPUTS.load(Ordering::SeqCst);
         if current != input || input == 0 {
             input = current;
-            since = (Instant::now(), time_used());
-        } else if time_used() - since.1 > MOST_TIME || since.0.elapsed() > MOST_PATIENCE {
+            since = (Instant::now(), processor_time());
+        } else if processor_time() - since.1 > MAX_PROCESSOR_TIME
+            || since.0.elapsed() > MAX_ELAPSED_TIME
+        {
             eprintln!("an input takes too long");
             std::process::abort();
         }
@@ -76,7 +78,7 @@ fn watch() {
 
 /// Returns the processor time of this process from `/proc` (proc(5): utime and stime, in hundredths
 /// of a second).
-fn time_used() -> Duration {
+fn processor_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The process name comes before these fields. It may contain spaces, and ends at the last
     // parenthesis.
@@ -88,7 +90,7 @@ fn time_used() -> Duration {
 
 /// Runs `work` on a stack as large as the stacks of a node's threads.
 pub fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    begins();
+    begin_input();
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
         let running = thread.spawn_scoped(scope, work).expect("there are threads");
@@ -100,7 +102,7 @@ pub fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 /// Returns the position of a panic if it is in a dependency. The paths of crates from registries
 /// and of the standard library are recognised. Every other panic is in our own code.
-fn place_in_dependency(panic: &PanicHookInfo<'_>) -> Option<String> {
+fn dependency_location(panic: &PanicHookInfo<'_>) -> Option<String> {
     let location = panic.location()?;
     let file = location.file();
     let file = match file.split_once("/registry/src/") {
@@ -110,9 +112,9 @@ fn place_in_dependency(panic: &PanicHookInfo<'_>) -> Option<String> {
     Some(format!("{file}:{}", location.line()))
 }
 
-fn note(place: String, panic: &PanicHookInfo<'_>) {
-    CONTAINED.fetch_add(1, Ordering::SeqCst);
-    let mut places = PLACES
+fn record_panic(place: String, panic: &PanicHookInfo<'_>) {
+    DEPENDENCY_PANICS.fetch_add(1, Ordering::SeqCst);
+    let mut places = PANIC_LOCATIONS
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     if places.insert(place) {
@@ -126,8 +128,8 @@ struct Limited;
 #[global_allocator]
 static ALLOCATOR: Limited = Limited;
 
-fn check(bytes: usize) {
-    if bytes > MOST_BYTES {
+fn check_allocation(bytes: usize) {
+    if bytes > MAX_ALLOCATION_BYTES {
         eprintln!("an allocation of {bytes} bytes");
         std::process::abort();
     }
@@ -136,12 +138,12 @@ fn check(bytes: usize) {
 // SAFETY: every call is passed on to the system's allocator.
 unsafe impl GlobalAlloc for Limited {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        check(layout.size());
+        check_allocation(layout.size());
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        check(layout.size());
+        check_allocation(layout.size());
         unsafe { System.alloc_zeroed(layout) }
     }
 
@@ -150,7 +152,7 @@ unsafe impl GlobalAlloc for Limited {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        check(bytes);
+        check_allocation(bytes);
         unsafe { System.realloc(pointer, layout, bytes) }
     }
 }

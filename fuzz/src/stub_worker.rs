@@ -12,17 +12,17 @@ use volary_node::message_limit::MessageLimit;
 use volary_node::serving::{Access, serve};
 
 /// Maximum size of a message that the stub accepts, in bytes.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// A worker that accepts every ticket and answers with the messages that were set.
 #[derive(Debug, Clone)]
 pub struct StubWorker {
     address: SocketAddr,
-    told: Arc<Mutex<Told>>,
+    state: Arc<Mutex<StubState>>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct StubState {
     tickets: Vec<Bytes>,
     answer: Vec<FlightData>,
 }
@@ -35,10 +35,10 @@ impl StubWorker {
         let listener = Listener::bind(any).expect("there is a free port");
         let stub = Self {
             address: listener.address(),
-            told: Arc::default(),
+            state: Arc::default(),
         };
         let limit = MessageLimit {
-            bytes: MOST_BYTES,
+            bytes: MAX_MESSAGE_BYTES,
             setting: "that of the stub",
         };
         let serving = serve(
@@ -58,22 +58,22 @@ impl StubWorker {
 
     /// Sets the messages that the stub answers every ticket with.
     pub fn answer(&self, messages: Vec<FlightData>) {
-        self.told().answer = messages;
+        self.lock_state().answer = messages;
     }
 
     /// Returns the sealed tickets that have come since the last call of this function.
     pub fn take_tickets(&self) -> Vec<Bytes> {
-        std::mem::take(&mut self.told().tickets)
+        std::mem::take(&mut self.lock_state().tickets)
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_state(&self) -> MutexGuard<'_, StubState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Flight for StubWorker {
     async fn do_get(&self, request: Request<Ticket>) -> Answer<Messages<FlightData>> {
-        let mut told = self.told();
+        let mut told = self.lock_state();
         told.tickets.push(request.into_inner().ticket);
         let answer = stream::iter(told.answer.clone()).map(Ok);
         Ok(Response::new(answer.boxed()))

@@ -6,7 +6,7 @@
 use prost::encoding::{decode_varint, encode_varint};
 
 /// Maximum nesting depth of messages that are split. Decoders stop at 100 levels.
-const MOST_LEVELS: usize = 110;
+const MAX_LEVELS: usize = 110;
 
 /// Share of plain mutations: one change in this number is left to libFuzzer.
 const PLAIN_ONE_IN: u64 = 4;
@@ -32,7 +32,7 @@ pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32, head: us
     let mut random = Random(u64::from(seed) << 1 | 1);
     if size > head
         && !random.one_in(PLAIN_ONE_IN)
-        && let Some(mut fields) = parse(&data[head..size], MOST_LEVELS)
+        && let Some(mut fields) = parse(&data[head..size], MAX_LEVELS)
         && !fields.is_empty()
     {
         for _ in 0..=random.below(2) {
@@ -52,7 +52,7 @@ pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32, head: us
 
 /// Returns the length-delimited fields of a message, up to the first unreadable one. Targets take
 /// them as a list of messages.
-pub fn list(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+pub fn decode_list(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut items = Vec::new();
     while let Some(field) = field(&mut bytes, 0) {
         if let Value::Bytes(item) = field.value {
@@ -63,7 +63,7 @@ pub fn list(mut bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Encodes items so that [`list`] can read them.
-pub fn of_list<T: AsRef<[u8]>>(items: impl IntoIterator<Item = T>) -> Vec<u8> {
+pub fn encode_list<T: AsRef<[u8]>>(items: impl IntoIterator<Item = T>) -> Vec<u8> {
     let fields = items.into_iter().map(|item| Field {
         number: 1,
         value: Value::Bytes(item.as_ref().to_vec()),

@@ -44,7 +44,7 @@ use volary_worker::storage::Storage;
 
 use crate::call::{Answer, Server};
 use crate::directory::Directory;
-use crate::gateway::{Gateway, NOBODY};
+use crate::gateway::{Gateway, UNREACHABLE_ADDRESS};
 use crate::guard;
 use crate::seal::{VALID_FOR, sealer};
 
@@ -64,7 +64,7 @@ pub struct Worker {
     pub cluster: ClusterId,
     /// The id of the worker.
     pub id: WorkerId,
-    contained: AtomicUsize,
+    panics_seen: AtomicUsize,
     _runtimes: OwnedRuntimes,
     _directory: Directory,
 }
@@ -81,7 +81,7 @@ impl Worker {
         let runtimes = OwnedRuntimes::start(Some(1)).expect("there are threads");
         let directory = Directory::new("worker");
         let config = Config {
-            gateway: NOBODY.to_owned(),
+            gateway: UNREACHABLE_ADDRESS.to_owned(),
             execution: Execution {
                 target_partitions: Some(2),
                 max_wait: Duration::from_secs(1),
@@ -133,7 +133,7 @@ impl Worker {
             server: Server::new(Served(service), None, handles),
             cluster: context.cluster_id,
             id: context.id,
-            contained: AtomicUsize::new(guard::contained()),
+            panics_seen: AtomicUsize::new(guard::dependency_panics()),
             _runtimes: runtimes,
             _directory: directory,
         };
@@ -150,8 +150,8 @@ impl Worker {
     /// If the worker no longer serves because a dependency has panicked.
     pub fn call<T: AsRef<[u8]>>(&self, rpc: &str, messages: impl IntoIterator<Item = T>) -> Answer {
         let answer = self.server.call(rpc, HeaderMap::new(), messages);
-        let contained = guard::contained();
-        if self.contained.swap(contained, Ordering::SeqCst) != contained {
+        let contained = guard::dependency_panics();
+        if self.panics_seen.swap(contained, Ordering::SeqCst) != contained {
             let list = control::Command::ListSegments(ListSegments {});
             let listed = self
                 .server

@@ -7,16 +7,16 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use volary_flight_proto::fragment::MAX_BATCH_ROWS;
-use volary_flight_proto::write::SIGN_OF_LIFE;
+use volary_flight_proto::write::KEEP_ALIVE_INTERVAL;
 use volary_flight_proto::{Error, Result};
-use volary_node::admission::places_of_user;
-use volary_node::data_dir::Role;
+use volary_node::admission::default_places_per_user;
+use volary_node::data_dir::NodeRole;
+use volary_node::message_budget::MessageBudget;
 use volary_node::message_limit::MessageLimit;
 use volary_node::size::MemorySize;
-use volary_node::unfinished::Unfinished;
 use volary_node::{memory, secret, tls};
 
-pub use volary_planner::gather::config::{Gather, Relays};
+pub use volary_planner::gather::config::{Gather, RelaySetting};
 
 use volary_planner::fragment::MAX_TARGET_PARTITIONS;
 
@@ -258,7 +258,7 @@ impl Query {
     /// Returns how many statements of one user may run at the same time.
     pub fn max_running_per_user(&self) -> usize {
         self.max_running_per_user
-            .unwrap_or_else(|| places_of_user(self.max_running))
+            .unwrap_or_else(|| default_places_per_user(self.max_running))
             .max(1)
     }
 
@@ -275,16 +275,16 @@ impl Query {
     }
 
     /// Returns the limit on the size of a value that a function makes.
-    pub fn value_limit(&self) -> memory::Limit {
-        memory::Limit {
+    pub fn value_limit(&self) -> memory::ByteLimit {
+        memory::ByteLimit {
             bytes: self.max_value.bytes(),
             setting: "gateway.query.max_value",
         }
     }
 
     /// Returns a new budget for messages that have arrived only in part.
-    pub fn unfinished(&self) -> Unfinished {
-        Unfinished::new(
+    pub fn message_budget(&self) -> MessageBudget {
+        MessageBudget::new(
             self.max_unfinished.bytes(),
             "send less at once, or raise gateway.query.max_unfinished",
         )
@@ -301,16 +301,16 @@ impl Query {
 
 impl Config {
     /// Returns the limit on the memory of all queries together.
-    pub fn memory_limit(&self) -> memory::Limit {
-        memory::Limit {
+    pub fn memory_limit(&self) -> memory::ByteLimit {
+        memory::ByteLimit {
             bytes: self.memory.limit.bytes(),
             setting: "gateway.memory.limit, or local.memory",
         }
     }
 
     /// Returns the limit on the memory of one query. A session may set a lower limit.
-    pub(crate) fn query_memory_limit(&self) -> memory::Limit {
-        let query = memory::Limit {
+    pub(crate) fn query_memory_limit(&self) -> memory::ByteLimit {
+        let query = memory::ByteLimit {
             bytes: self.query.memory.bytes(),
             setting: "gateway.query.memory",
         };
@@ -379,8 +379,8 @@ impl Config {
                 "gateway.security.token_lifetime must be at least {MIN_TOKEN_LIFETIME:?}"
             )));
         }
-        self.tls.validate(Role::Gateway)?;
-        secret::check(Role::Gateway, self.secret.as_deref(), self.listen)
+        self.tls.validate(NodeRole::Gateway)?;
+        secret::check(NodeRole::Gateway, self.secret.as_deref(), self.listen)
     }
 }
 
@@ -390,4 +390,4 @@ const MIN_TOKEN_LIFETIME: Duration = Duration::from_secs(2);
 
 /// Shortest idle timeout. Several signs of life must fit into it.
 const MIN_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
-const _: () = assert!(MIN_IDLE_TIMEOUT.as_millis() >= 5 * SIGN_OF_LIFE.as_millis());
+const _: () = assert!(MIN_IDLE_TIMEOUT.as_millis() >= 5 * KEEP_ALIVE_INTERVAL.as_millis());

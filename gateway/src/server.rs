@@ -12,11 +12,11 @@ use volary_catalog::{Catalog, RedbStore};
 use volary_flight_proto::ids::ClusterId;
 use volary_flight_proto::seal::Sealer;
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::data_dir::Role;
+use volary_node::data_dir::NodeRole;
 use volary_node::disk::LocalDisk;
 use volary_node::listener::Listener;
 use volary_node::memory::end_largest_when_full;
-use volary_node::serving::{Access, Serving};
+use volary_node::server::{Entrance, RunningServer};
 use volary_node::tls::Tls;
 use volary_node::{DataDir, Runtimes, memory, secret};
 
@@ -30,7 +30,7 @@ use crate::login::Login;
 #[derive(Debug)]
 pub struct Gateway {
     cluster: Arc<Cluster>,
-    serving: Serving,
+    serving: RunningServer,
     /// The task that asks the workers for their reports, and the task that watches the memory. Both
     /// end by themselves when the server stops.
     background: JoinSet<()>,
@@ -53,7 +53,7 @@ impl Gateway {
 
     async fn start_on_io(config: Config, runtimes: Runtimes) -> Result<Self> {
         config.validate()?;
-        let data_dir = DataDir::open(&config.data_dir, Role::Gateway)?;
+        let data_dir = DataDir::open(&config.data_dir, NodeRole::Gateway)?;
         let listener = Listener::bind(config.listen)?;
         let address = listener.address();
         let catalog = open_catalog(&data_dir).await?;
@@ -67,7 +67,7 @@ impl Gateway {
             login.ensure_admin(password).await?;
         }
         let runtime_env = memory::runtime_env(&config.memory, data_dir.path(), 0)?;
-        let tls = Tls::load(Role::Gateway, &config.tls)?;
+        let tls = Tls::load(NodeRole::Gateway, &config.tls)?;
         let io = runtimes.io().clone();
         let cluster = Cluster::new(&config, address, catalog.clone(), tls.client(), io);
         let config = Arc::new(config);
@@ -79,15 +79,15 @@ impl Gateway {
             runtime_env,
             Arc::clone(login.passwords()),
         )?);
-        let gate = ClientGate::new(
+        let client_gate = ClientGate::new(
             Arc::clone(&login),
             cluster.sealer().clone(),
-            engine.unfinished().clone(),
+            engine.message_budget().clone(),
         );
-        let access = Access {
-            limit: config.query.message_limit(),
+        let entrance = Entrance {
+            message_limit: config.query.message_limit(),
             tls: tls.server(),
-            gate: Some(Arc::new(gate)),
+            gate: Some(Arc::new(client_gate)),
         };
         let statements = Arc::clone(engine.statements());
         let service = FlightSql::new(
@@ -97,7 +97,8 @@ impl Gateway {
             config,
             login,
         );
-        let serving = Serving::start(listener, service, access, (tls, data_dir), runtimes.io());
+        let serving =
+            RunningServer::start(listener, service, entrance, (tls, data_dir), runtimes.io());
         let mut background = JoinSet::new();
         let reports = Arc::clone(&cluster).ask_workers(serving.stopping());
         background.spawn_on(reports, runtimes.health());
@@ -161,7 +162,7 @@ impl Gateway {
 /// # Errors
 /// The errors of the directory and the catalog.
 pub async fn recover(directory: &Path) -> Result<()> {
-    let data_dir = DataDir::open_existing(directory, Role::Gateway)?;
+    let data_dir = DataDir::open_existing(directory, NodeRole::Gateway)?;
     open_catalog(&data_dir).await?.recover().await
 }
 

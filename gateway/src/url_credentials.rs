@@ -8,11 +8,11 @@ use std::borrow::Cow;
 const HIDDEN: &str = "***";
 const COPY: &[u8] = b"COPY";
 /// Characters that end a URL in a statement, in addition to white space.
-const ENDS: [char; 4] = ['\'', '"', ';', '\\'];
+const URL_ENDS: [char; 4] = ['\'', '"', ';', '\\'];
 
 /// Returns the text of a statement as lists show it. In a COPY, the credentials for the location
 /// that it reads are hidden. In other statements a URL is a value, and stays as it is.
-pub(crate) fn listed(sql: &str) -> Cow<'_, str> {
+pub(crate) fn listable_text(sql: &str) -> Cow<'_, str> {
     let is_copy = || {
         let mut words = sql.as_bytes().windows(COPY.len());
         words.any(|word| word.eq_ignore_ascii_case(COPY))
@@ -35,8 +35,8 @@ pub(crate) fn without_credentials(text: &str) -> Cow<'_, str> {
     while let Some(position) = rest.find("://") {
         let (before, from) = rest.split_at(position + "://".len());
         shown.push_str(before);
-        let is_end = |letter: char| letter.is_whitespace() || ENDS.contains(&letter);
-        let (url, behind) = from.split_at(from.find(is_end).unwrap_or(from.len()));
+        let is_end = |letter: char| letter.is_whitespace() || URL_ENDS.contains(&letter);
+        let (url, after) = from.split_at(from.find(is_end).unwrap_or(from.len()));
         let authority = url.find(['/', '?', '#']).unwrap_or(url.len());
         let (authority, path) = url.split_at(authority);
         match authority.rsplit_once('@') {
@@ -47,7 +47,7 @@ pub(crate) fn without_credentials(text: &str) -> Cow<'_, str> {
             Some((path, _)) => shown.extend([path, "?", HIDDEN]),
             None => shown.push_str(path),
         }
-        rest = behind;
+        rest = after;
     }
     shown.push_str(rest);
     Cow::Owned(shown)
@@ -81,9 +81,9 @@ mod tests {
     #[test]
     fn a_value_stays_as_it_is() {
         let value = "SELECT 'https://host/a?b=c'";
-        assert_eq!(listed(value), value);
+        assert_eq!(listable_text(value), value);
         assert_eq!(
-            listed("copy t from 'http://a:b@c'"),
+            listable_text("copy t from 'http://a:b@c'"),
             "copy t from 'http://***@c'"
         );
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tonic::{Code, Status};
-use volary_flight_proto::error::innermost;
+use volary_flight_proto::error::innermost_cause;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::seal::Sealer;
 use volary_flight_proto::{Error, ErrorCode, Result};
@@ -25,7 +25,7 @@ const MIDDLE_WINDOW_BYTES: u32 = 256 << 10;
 /// A connection is closed if nobody has asked for it for this time. Thousands of connections take
 /// as much memory as a query. The connections over which a gateway asks workers for their reports
 /// stay open.
-const CLOSED_AFTER: Duration = Duration::from_secs(300);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How much a worker may send ahead in one stream. All streams of a connection have the same
 /// window, so each window has its own connection.
@@ -47,10 +47,10 @@ impl Window {
 
     /// Returns the size of the window in bytes, if the widest window has `widest` bytes.
     pub fn bytes(self, widest: usize) -> usize {
-        self.of(widest) as usize
+        self.window_bytes(widest) as usize
     }
 
-    fn of(self, widest: usize) -> u32 {
+    fn window_bytes(self, widest: usize) -> u32 {
         let wide =
             u32::try_from(widest).map_or(MAX_WINDOW_BYTES, |bytes| bytes.min(MAX_WINDOW_BYTES));
         match self {
@@ -74,20 +74,20 @@ pub struct ConnectionOptions {
 
 /// The connections of a node to the workers.
 #[derive(Debug)]
-pub struct Connections {
+pub struct WorkerConnections {
     narrow: Channels,
     middle: Channels,
     wide: Channels,
-    clients: Mutex<HashMap<(WorkerId, Window), Known>>,
+    clients: Mutex<HashMap<(WorkerId, Window), CachedClient>>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedClient {
     address: String,
     client: NodeClient,
 }
 
-impl Connections {
+impl WorkerConnections {
     /// Creates the connections. They are made, and served, on the `io` runtime. For `tls`, see
     /// [`ChannelOptions`]. `sealer` has the cluster's key.
     pub fn new(
@@ -100,12 +100,12 @@ impl Connections {
         let channels = move |window: Window| {
             let options = ChannelOptions {
                 connect_timeout: options.connect_timeout,
-                stream_window_bytes: window.of(options.stream_window_bytes),
+                stream_window_bytes: window.window_bytes(options.stream_window_bytes),
                 // A stream that nobody reads must not stop the others of its connection. Each
                 // stream has a limit of its own.
                 connection_window_bytes: MAX_WINDOW_BYTES,
                 max_message_bytes: options.max_message_bytes,
-                closed_after: Some(CLOSED_AFTER),
+                idle_timeout: Some(IDLE_TIMEOUT),
                 tls: tls.clone(),
                 node_header: Some(Arc::clone(&node_header)),
             };
@@ -123,7 +123,7 @@ impl Connections {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if the address is not valid.
-    pub fn get(&self, worker: WorkerId, window: Window, address: &str) -> Result<NodeClient> {
+    pub fn client(&self, worker: WorkerId, window: Window, address: &str) -> Result<NodeClient> {
         let mut clients = self.clients.lock();
         if let Some(known) = clients.get(&(worker, window))
             && known.address == address
@@ -136,7 +136,7 @@ impl Connections {
             Window::Wide => &self.wide,
         };
         let client = channels.client(address)?;
-        let known = Known {
+        let known = CachedClient {
             address: address.to_owned(),
             client: client.clone(),
         };
@@ -149,17 +149,17 @@ impl Connections {
 /// broken connection under several codes. Such a status has a source, and the status that a worker
 /// sends has none.
 pub fn worker_error(status: Status) -> Error {
-    let broken = std::error::Error::source(&status).is_some()
+    let is_broken = std::error::Error::source(&status).is_some()
         && matches!(
             status.code(),
             Code::Unknown | Code::Unavailable | Code::Internal | Code::Cancelled
         );
-    if broken {
+    if is_broken {
         return Error::new(
             ErrorCode::Unavailable,
             format!(
                 "the connection to the worker is lost; run the statement again ({})",
-                innermost(&status)
+                innermost_cause(&status)
             ),
         );
     }

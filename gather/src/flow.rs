@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::connections::Window;
-use crate::limits::Limits;
+use crate::limits::GatherLimits;
 
 /// Rows in transit may take a query's memory divided by this number. The operators above the gather
 /// need the rest.
@@ -26,7 +26,7 @@ const MIN_BATCH_BYTES: usize = 8 << 10;
 
 /// The bytes that the streams of one gather may have in transit.
 #[derive(Debug)]
-pub struct Flow {
+pub struct FlowControl {
     /// How much a worker may send ahead in a stream.
     pub window: Window,
     /// Target size of a batch that a worker sends, in bytes.
@@ -35,7 +35,7 @@ pub struct Flow {
     reserved: Mutex<MemoryReservation>,
 }
 
-impl Flow {
+impl FlowControl {
     /// Reserves memory for `streams` streams. Chooses the widest window for which both the query
     /// and the pool have enough memory. The query may use `memory` bytes, which its `gathers`
     /// gathers divide among themselves. All reserved memory stays here until streams take their
@@ -47,30 +47,30 @@ impl Flow {
         streams: usize,
         gathers: usize,
         memory: usize,
-        limits: &Limits,
+        limits: &GatherLimits,
         pool: &Arc<dyn MemoryPool>,
     ) -> Result<Self> {
         let streams = streams.max(1);
         let reserved = MemoryConsumer::new("rows in transit").register(pool);
-        let share = memory / SHARE_OF_MEMORY / gathers.max(1);
-        let per_stream = share / streams;
+        let allowed_bytes = memory / SHARE_OF_MEMORY / gathers.max(1);
+        let per_stream = allowed_bytes / streams;
         let batch = limits.batch_bytes;
-        let mut narrowest = 0;
+        let mut needed_bytes = 0;
         for window in Window::WIDEST_FIRST {
-            let ahead = window.bytes(limits.stream_window_bytes);
+            let window_bytes = window.bytes(limits.stream_window_bytes);
             // Sizes are powers of two, so that similar queries ask for the same size.
-            let room = per_stream.saturating_sub(ahead);
-            let sized = (1 << room.max(1).ilog2())
+            let room = per_stream.saturating_sub(window_bytes);
+            let fitting_batch = (1 << room.max(1).ilog2())
                 .min(batch)
-                .min(ahead * WINDOWS_PER_BATCH);
-            let least = match window {
+                .min(window_bytes * WINDOWS_PER_BATCH);
+            let min_batch = match window {
                 Window::Narrow => MIN_BATCH_BYTES.min(batch),
                 Window::Middle | Window::Wide => batch,
             };
-            for batch_bytes in [sized.max(least), least] {
-                let bytes_per_stream = ahead.saturating_add(batch_bytes);
-                narrowest = bytes_per_stream.saturating_mul(streams);
-                if bytes_per_stream <= per_stream && reserved.try_grow(narrowest).is_ok() {
+            for batch_bytes in [fitting_batch.max(min_batch), min_batch] {
+                let bytes_per_stream = window_bytes.saturating_add(batch_bytes);
+                needed_bytes = bytes_per_stream.saturating_mul(streams);
+                if bytes_per_stream <= per_stream && reserved.try_grow(needed_bytes).is_ok() {
                     return Ok(Self {
                         window,
                         batch_bytes,
@@ -84,8 +84,8 @@ impl Flow {
             ErrorCode::ResourceExhausted,
             format!(
                 "receiving rows from {streams} workers needs {} of memory, but only {} of the limit of {} may be used for that, and less while other queries use memory; raise {}, ask fewer workers, or retry when fewer queries run",
-                ByteSize(narrowest as u64),
-                ByteSize(share as u64),
+                ByteSize(needed_bytes as u64),
+                ByteSize(allowed_bytes as u64),
                 ByteSize(memory as u64),
                 limits.memory_setting,
             ),
@@ -95,7 +95,7 @@ impl Flow {
     /// Returns the maximum size, in bytes, of rows by bucket that come all at once. A worker with
     /// more rows first says how much it has, and then waits until the other workers have said so,
     /// too. The rows fit into the memory that is reserved for the worker's stream.
-    pub fn small_bytes(&self, limits: &Limits) -> usize {
+    pub fn small_bytes(&self, limits: &GatherLimits) -> usize {
         let window = self.window.bytes(limits.stream_window_bytes);
         self.batch_bytes.max(window / 2)
     }
@@ -104,7 +104,7 @@ impl Flow {
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if the gather is run once more and there is no memory for that.
-    pub fn share(&self) -> Result<MemoryReservation> {
+    pub fn take_share(&self) -> Result<MemoryReservation> {
         let reserved = self.reserved.lock();
         if reserved.size() < self.bytes_per_stream {
             reserved.try_grow(self.bytes_per_stream)?;
@@ -125,21 +125,21 @@ mod tests {
 
     const KIB: usize = 1 << 10;
     const MIB: usize = 1 << 20;
-    const LIMITS: Limits = Limits {
+    const LIMITS: GatherLimits = GatherLimits {
         idle_timeout: Duration::ZERO,
-        retry_for: Duration::ZERO,
+        retry_timeout: Duration::ZERO,
         batch_bytes: 128 * KIB,
         stream_window_bytes: 2 * MIB,
-        message: MessageLimit {
+        message_limit: MessageLimit {
             bytes: MIB,
             setting: "",
         },
         memory_setting: "query_memory",
     };
 
-    fn flow(streams: usize, memory: usize, free: usize) -> Result<Flow> {
+    fn flow(streams: usize, memory: usize, free: usize) -> Result<FlowControl> {
         let pool = Arc::new(GreedyMemoryPool::new(free)) as _;
-        Flow::reserve(streams, 1, memory, &LIMITS, &pool)
+        FlowControl::reserve(streams, 1, memory, &LIMITS, &pool)
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn gathers_of_one_query_divide_its_memory() {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(24 * MIB));
-        let flow = || Flow::reserve(3, 2, 24 * MIB, &LIMITS, &pool).unwrap();
+        let flow = || FlowControl::reserve(3, 2, 24 * MIB, &LIMITS, &pool).unwrap();
         let flows = [flow(), flow()];
         assert!(pool.reserved() <= 12 * MIB);
         drop(flows);
@@ -180,13 +180,13 @@ mod tests {
     #[test]
     fn a_stream_that_ends_gives_its_share_back() {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(256 * MIB));
-        let flow = Flow::reserve(3, 1, 256 * MIB, &LIMITS, &pool).unwrap();
+        let flow = FlowControl::reserve(3, 1, 256 * MIB, &LIMITS, &pool).unwrap();
         let reserved = pool.reserved();
-        let shares: Vec<_> = (0..3).map(|_| flow.share().unwrap()).collect();
+        let shares: Vec<_> = (0..3).map(|_| flow.take_share().unwrap()).collect();
         assert_eq!(pool.reserved(), reserved);
         drop(shares);
         assert_eq!(pool.reserved(), 0);
-        drop(flow.share().unwrap());
+        drop(flow.take_share().unwrap());
         drop(flow);
         assert_eq!(pool.reserved(), 0);
     }

@@ -13,14 +13,14 @@ use volary_flight_proto::ids::WorkerId;
 
 /// Maximum number of fragments that are remembered. The one that was not used for the longest time
 /// is forgotten first.
-const MOST_FRAGMENTS: u64 = 1024;
+const MAX_FRAGMENTS: u64 = 1024;
 /// Workers with this number or a larger one are sent every fragment. This limits the bits of a
 /// fragment to 8 KiB.
-const MOST_WORKERS: u64 = 1 << 16;
+const MAX_WORKERS: u64 = 1 << 16;
 
 /// The workers that know each fragment.
 #[derive(Debug)]
-pub struct KnownFragments(Cache<FragmentId, Arc<KnownBy>>);
+pub struct KnownFragments(Cache<FragmentId, Arc<FragmentHolders>>);
 
 impl Default for KnownFragments {
     fn default() -> Self {
@@ -33,26 +33,26 @@ impl KnownFragments {
     pub fn new() -> Self {
         Self(
             Cache::builder()
-                .max_capacity(MOST_FRAGMENTS)
+                .max_capacity(MAX_FRAGMENTS)
                 .eviction_policy(EvictionPolicy::lru())
                 .build(),
         )
     }
 
     /// Returns the workers that know a fragment.
-    pub fn get(&self, fragment: FragmentId) -> Arc<KnownBy> {
+    pub fn holders(&self, fragment: FragmentId) -> Arc<FragmentHolders> {
         self.0.get_with(fragment, Arc::default)
     }
 }
 
 /// The workers that know a fragment. Each worker has one bit, at the position of its number.
 #[derive(Debug, Default)]
-pub struct KnownBy(Mutex<Vec<u64>>);
+pub struct FragmentHolders(Mutex<Vec<u64>>);
 
-impl KnownBy {
+impl FragmentHolders {
     /// Returns whether the worker knows the fragment.
     pub fn contains(&self, worker: WorkerId) -> bool {
-        place(worker).is_some_and(|(word, bit)| {
+        bit_of(worker).is_some_and(|(word, bit)| {
             let words = self.0.lock();
             words.get(word).is_some_and(|bits| bits & bit != 0)
         })
@@ -60,7 +60,7 @@ impl KnownBy {
 
     /// Notes that the worker has been sent the fragment.
     pub fn insert(&self, worker: WorkerId) {
-        if let Some((word, bit)) = place(worker) {
+        if let Some((word, bit)) = bit_of(worker) {
             let mut words = self.0.lock();
             if words.len() <= word {
                 words.resize(word + 1, 0);
@@ -71,7 +71,7 @@ impl KnownBy {
 
     /// Notes that the worker does not know the fragment any more.
     pub fn remove(&self, worker: WorkerId) {
-        if let Some((word, bit)) = place(worker)
+        if let Some((word, bit)) = bit_of(worker)
             && let Some(bits) = self.0.lock().get_mut(word)
         {
             *bits &= !bit;
@@ -80,8 +80,8 @@ impl KnownBy {
 }
 
 /// Returns the index of the worker's word, and the worker's bit within it.
-fn place(worker: WorkerId) -> Option<(usize, u64)> {
-    if worker.0 >= MOST_WORKERS {
+fn bit_of(worker: WorkerId) -> Option<(usize, u64)> {
+    if worker.0 >= MAX_WORKERS {
         return None;
     }
     let word = usize::try_from(worker.0 / 64).ok()?;
@@ -96,26 +96,26 @@ mod tests {
     fn what_one_query_learns_of_a_fragments_workers_others_know() {
         let known = KnownFragments::new();
         let (fragment, other) = (FragmentId::of(b"a"), FragmentId::of(b"b"));
-        let workers = [0, 1, 63, 64, 2160, MOST_WORKERS - 1].map(WorkerId);
+        let workers = [0, 1, 63, 64, 2160, MAX_WORKERS - 1].map(WorkerId);
         for worker in workers {
-            assert!(!known.get(fragment).contains(worker));
-            known.get(fragment).insert(worker);
+            assert!(!known.holders(fragment).contains(worker));
+            known.holders(fragment).insert(worker);
         }
         for worker in workers {
-            assert!(known.get(fragment).contains(worker));
-            assert!(!known.get(other).contains(worker));
+            assert!(known.holders(fragment).contains(worker));
+            assert!(!known.holders(other).contains(worker));
         }
-        known.get(fragment).remove(WorkerId(64));
-        assert!(!known.get(fragment).contains(WorkerId(64)));
-        assert!(known.get(fragment).contains(WorkerId(63)));
+        known.holders(fragment).remove(WorkerId(64));
+        assert!(!known.holders(fragment).contains(WorkerId(64)));
+        assert!(known.holders(fragment).contains(WorkerId(63)));
         // A worker that was never noted can be removed, too.
-        known.get(other).remove(WorkerId(64));
+        known.holders(other).remove(WorkerId(64));
     }
 
     #[test]
     fn workers_with_very_large_numbers_are_not_remembered() {
-        let known = KnownBy::default();
-        for worker in [MOST_WORKERS, u64::MAX].map(WorkerId) {
+        let known = FragmentHolders::default();
+        for worker in [MAX_WORKERS, u64::MAX].map(WorkerId) {
             known.insert(worker);
             assert!(!known.contains(worker));
             known.remove(worker);
@@ -128,11 +128,11 @@ mod tests {
         let known = KnownFragments::new();
         let fragment = |number: u64| FragmentId::of(&number.to_le_bytes());
         let worker = WorkerId(1);
-        for number in 0..=MOST_FRAGMENTS {
-            known.get(fragment(number)).insert(worker);
+        for number in 0..=MAX_FRAGMENTS {
+            known.holders(fragment(number)).insert(worker);
             known.0.run_pending_tasks();
         }
-        assert!(!known.get(fragment(0)).contains(worker));
-        assert!(known.get(fragment(MOST_FRAGMENTS)).contains(worker));
+        assert!(!known.holders(fragment(0)).contains(worker));
+        assert!(known.holders(fragment(MAX_FRAGMENTS)).contains(worker));
     }
 }

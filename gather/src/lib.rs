@@ -9,13 +9,13 @@
 //! and no task of its own.
 
 /// Holds the schema that was announced to a client whose rows come from workers unchanged.
-pub mod announced;
+pub mod announced_schema;
 /// Keeps the connections to workers: one per worker and window.
 pub mod connections;
 /// Limits how many bytes of a gather's rows are in transit at a time.
 pub mod flow;
-/// Reads several streams in turns.
-pub mod in_turns;
+/// Passes messages of workers on to a client undecoded.
+pub mod forwarded;
 /// Remembers which workers know which fragments.
 pub mod known_fragments;
 /// Defines the deadlines and sizes of a gather.
@@ -24,10 +24,10 @@ pub mod limits;
 pub mod members;
 /// Merges the partial results of many workers piece by piece.
 pub mod merge;
+/// Reads several streams in turns.
+pub mod merged_streams;
 /// Decodes the rows in a message of another node.
 pub mod message_rows;
-/// Passes messages of workers on to a client undecoded.
-pub mod passed_on;
 /// Defines how a node reaches the workers of its cluster.
 pub mod peers;
 /// Records what a gather learned of its workers: rows, bytes, time.
@@ -39,11 +39,11 @@ pub mod stream;
 /// Defines which worker is asked, and for what.
 pub mod target;
 
-pub use connections::{Connections, Window, worker_error};
-pub use in_turns::InTurns;
-pub use known_fragments::{KnownBy, KnownFragments};
-pub use limits::Limits;
+pub use connections::{Window, WorkerConnections, worker_error};
+pub use known_fragments::{FragmentHolders, KnownFragments};
+pub use limits::GatherLimits;
+pub use merged_streams::MergedStreams;
 pub use peers::Peers;
-pub use request::Request;
+pub use request::GatherRequest;
 pub use stream::WorkerStream;
-pub use target::Target;
+pub use target::WorkerTarget;

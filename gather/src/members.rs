@@ -21,12 +21,12 @@ use datafusion::physical_plan::{
 use futures::TryStreamExt;
 use parking_lot::Mutex;
 
-use crate::flow::Flow;
-use crate::in_turns::InTurns;
-use crate::merge::Source;
-use crate::request::{Question, Request};
+use crate::flow::FlowControl;
+use crate::merge::GatherSource;
+use crate::merged_streams::MergedStreams;
+use crate::request::{GatherRequest, RequestSpec};
 use crate::stream::{WorkerStream, worker_stream};
-use crate::target::Target;
+use crate::target::WorkerTarget;
 
 /// The leaf of the plan that a relay runs. It reads the rows of the relay's members. A gateway
 /// plans with this leaf, too; there it has no members.
@@ -40,35 +40,35 @@ pub struct MembersExec {
 /// The workers that a relay reads.
 #[derive(Debug)]
 pub struct Members {
-    targets: Vec<Target>,
-    question: Question,
+    targets: Vec<WorkerTarget>,
+    spec: RequestSpec,
     memory: usize,
-    made: Mutex<Option<Arc<Request>>>,
+    request: Mutex<Option<Arc<GatherRequest>>>,
 }
 
 impl Members {
     /// Creates the members: each of `targets` is asked `question`. `memory` limits both the bytes
     /// that are in transit and the bytes that are merged.
-    pub fn new(targets: Vec<Target>, question: Question, memory: usize) -> Self {
+    pub fn new(targets: Vec<WorkerTarget>, question: RequestSpec, memory: usize) -> Self {
         Self {
             targets,
-            question,
+            spec: question,
             memory,
-            made: Mutex::new(None),
+            request: Mutex::new(None),
         }
     }
 
     /// Returns the request. It is made when the first stream opens, because memory for all streams
     /// is reserved with it.
-    fn request(&self, task: &TaskContext) -> volary_flight_proto::Result<Arc<Request>> {
-        let mut made = self.made.lock();
-        if let Some(made) = made.as_ref() {
+    fn request(&self, task: &TaskContext) -> volary_flight_proto::Result<Arc<GatherRequest>> {
+        let mut cached = self.request.lock();
+        if let Some(made) = cached.as_ref() {
             return Ok(Arc::clone(made));
         }
-        let (streams, limits) = (self.targets.len(), &self.question.limits);
-        let flow = Flow::reserve(streams, 1, self.memory, limits, task.memory_pool())?;
-        let request = Arc::new(self.question.clone().with(flow));
-        *made = Some(Arc::clone(&request));
+        let (streams, limits) = (self.targets.len(), &self.spec.limits);
+        let flow = FlowControl::reserve(streams, 1, self.memory, limits, task.memory_pool())?;
+        let request = Arc::new(self.spec.clone().with_flow(flow));
+        *cached = Some(Arc::clone(&request));
         Ok(request)
     }
 }
@@ -92,7 +92,7 @@ impl MembersExec {
     }
 }
 
-impl Source for MembersExec {
+impl GatherSource for MembersExec {
     fn open(&self, partition: usize, task: &Arc<TaskContext>) -> Result<Vec<WorkerStream>> {
         let Some(members) = &self.members else {
             return internal_err!(
@@ -100,7 +100,7 @@ impl Source for MembersExec {
             );
         };
         let partitions = self.properties.output_partitioning().partition_count();
-        let streams = Target::part_of(&members.targets, partition, partitions);
+        let streams = WorkerTarget::part_for_reader(&members.targets, partition, partitions);
         let streams = streams.iter().map(|target| {
             let (members, task) = (Arc::clone(members), Arc::clone(task));
             worker_stream(move || members.request(&task).map(Some), target.clone())
@@ -166,7 +166,7 @@ impl ExecutionPlan for MembersExec {
         let streams = self.open(partition, &task)?.into_iter();
         let streams = streams.map(|stream| stream.map_ok(|rows| rows.batch));
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let rows = InTurns::new(streams).map_err(Into::into);
+        let rows = MergedStreams::new(streams).map_err(Into::into);
         let rows = rows.inspect_ok(move |batch: &RecordBatch| {
             metrics.record_output(batch.num_rows());
         });

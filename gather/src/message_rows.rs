@@ -17,7 +17,7 @@ const UNREADABLE: &str =
 /// # Errors
 /// `INTERNAL` if the message cannot be read. arrow's reader trusts some lengths in the message and
 /// panics if they are wrong; the panic is caught here.
-pub fn rows_of(message: &FlightData, schema: SchemaRef) -> Result<RecordBatch> {
+pub fn decode_rows(message: &FlightData, schema: SchemaRef) -> Result<RecordBatch> {
     let read = || flight_data_to_arrow_batch(message, schema, &HashMap::new());
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(read) => {
@@ -47,8 +47,12 @@ mod tests {
         let texts = Arc::new(StringArray::from_iter((0..100).map(|_| Some("kea"))));
         let batch = RecordBatch::try_new(Arc::clone(&schema), vec![numbers, texts]).unwrap();
         let message = row_message(&batch).unwrap();
-        assert_eq!(rows_of(&message, Arc::clone(&schema)).unwrap(), batch);
-        let code = |message: &FlightData| rows_of(message, Arc::clone(&schema)).unwrap_err().code();
+        assert_eq!(decode_rows(&message, Arc::clone(&schema)).unwrap(), batch);
+        let code = |message: &FlightData| {
+            decode_rows(message, Arc::clone(&schema))
+                .unwrap_err()
+                .code()
+        };
         for kept in [0, 8, 800] {
             let mut cut = message.clone();
             cut.data_body.truncate(kept);

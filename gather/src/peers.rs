@@ -10,7 +10,7 @@ use volary_flight_proto::{Error, Result};
 use volary_node::channel::NodeClient;
 
 use crate::connections::Window;
-use crate::known_fragments::KnownBy;
+use crate::known_fragments::FragmentHolders;
 
 /// The workers, as they are known to the node that gathers from them.
 pub trait Peers: fmt::Debug + Send + Sync {
@@ -36,7 +36,7 @@ pub trait Peers: fmt::Debug + Send + Sync {
     fn name(&self, worker: WorkerId) -> String;
 
     /// Puts the worker's name in front of an error of the worker.
-    fn failure(&self, worker: WorkerId, error: Error) -> Error {
+    fn with_worker_name(&self, worker: WorkerId, error: Error) -> Error {
         error.at(self.name(worker))
     }
 
@@ -44,5 +44,5 @@ pub trait Peers: fmt::Debug + Send + Sync {
     fn sort_live_first(&self, workers: &mut [WorkerId]);
 
     /// Returns the workers that have been sent a fragment, and that need not be sent it again.
-    fn known_by(&self, fragment: FragmentId) -> Arc<KnownBy>;
+    fn fragment_holders(&self, fragment: FragmentId) -> Arc<FragmentHolders>;
 }

@@ -11,7 +11,7 @@ use volary_flight_proto::ids::WorkerId;
 /// What a gather learned of one worker. If the stream was opened again, only the last attempt
 /// counts, except in `total`, `sent_bytes` and `retries`.
 #[derive(Debug, Clone)]
-pub struct WorkerReport {
+pub struct StreamReport {
     /// Id of the worker.
     pub worker: WorkerId,
     /// Number of workers whose rows the worker merges. It is 0 if the rows are the worker's own.
@@ -38,7 +38,7 @@ pub struct WorkerReport {
     pub end: Option<EndOfStream>,
 }
 
-impl WorkerReport {
+impl StreamReport {
     /// Creates the report of a worker that is asked now.
     pub fn new(worker: WorkerId, members: u64) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl WorkerReport {
     }
 
     /// Begins the report anew, because the same worker, or another copy, is asked again.
-    pub(crate) fn begin_again(&mut self, worker: WorkerId) {
+    pub(crate) fn restart(&mut self, worker: WorkerId) {
         *self = Self {
             sent_bytes: self.sent_bytes,
             retries: self.retries + 1,
@@ -96,11 +96,11 @@ impl WorkerReport {
 
 /// The reports of a gather's workers. They are filled while the gather runs.
 #[derive(Debug, Clone, Default)]
-pub struct Reports(Arc<Mutex<Learned>>);
+pub struct StreamReports(Arc<Mutex<GatherReport>>);
 
 #[derive(Debug, Default)]
-struct Learned {
-    workers: Vec<Arc<Mutex<WorkerReport>>>,
+struct GatherReport {
+    workers: Vec<Arc<Mutex<StreamReport>>>,
     narrowed_to: Option<String>,
     /// Number of streams that were read to their end.
     ended: usize,
@@ -109,59 +109,59 @@ struct Learned {
 }
 
 /// Minimum number of sibling streams for a stream to be judged by them.
-const FEWEST_SIBLINGS: usize = 3;
+const MIN_SIBLINGS: usize = 3;
 /// A stream may be silent for this many times the longest time that any stream was silent.
-const TIMES_LONGEST_WAIT: u32 = 4;
+const LONGEST_WAIT_FACTOR: u32 = 4;
 /// A stream may always be silent for the idle timeout divided by this number. Signs of life come
 /// every quarter of the idle timeout.
-const LEAST_PART: u32 = 2;
+const MIN_PATIENCE_DIVISOR: u32 = 2;
 /// A stream may always be silent for this time, unless the idle timeout is shorter. Machines that
 /// are busy, or that are moved to another host, pause for that long.
-const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+const MIN_PATIENCE: Duration = Duration::from_secs(1);
 
-impl Reports {
+impl StreamReports {
     /// Adds the report of a worker and returns it, to be filled while the worker's stream is read.
     /// It counts from now on, and not only after the end of the stream. An operator above the
     /// gather that has enough rows, such as a limit, drops the stream before its end. Some
     /// operators do so only after the query's last row is out.
-    pub fn begin(&self, worker: WorkerId, members: u64) -> Arc<Mutex<WorkerReport>> {
-        let report = Arc::new(Mutex::new(WorkerReport::new(worker, members)));
+    pub fn begin(&self, worker: WorkerId, members: u64) -> Arc<Mutex<StreamReport>> {
+        let report = Arc::new(Mutex::new(StreamReport::new(worker, members)));
         self.0.lock().workers.push(Arc::clone(&report));
         report
     }
 
     /// Notes how long a stream waited for a message.
-    pub fn waited(&self, wait: Duration) {
+    pub fn note_wait(&self, wait: Duration) {
         let mut learned = self.0.lock();
         learned.longest_wait = learned.longest_wait.max(wait);
     }
 
     /// Notes that a stream was read to its end.
-    pub fn ended(&self) {
+    pub fn note_end(&self) {
         self.0.lock().ended += 1;
     }
 
     /// Returns how long a stream may be silent. When at least half of its siblings have ended, the
     /// limit follows from the longest wait for a message so far. A stream that hangs is then
     /// noticed sooner than by the idle timeout, which all streams have.
-    pub fn patience(&self, idle_timeout: Duration) -> Duration {
+    pub fn silence_limit(&self, idle_timeout: Duration) -> Duration {
         let learned = self.0.lock();
         let siblings = learned.workers.len().saturating_sub(1);
-        if siblings < FEWEST_SIBLINGS || learned.ended * 2 < siblings {
+        if siblings < MIN_SIBLINGS || learned.ended * 2 < siblings {
             return idle_timeout;
         }
-        let least = (idle_timeout / LEAST_PART).max(LEAST_PATIENCE);
-        let by_siblings = learned.longest_wait * TIMES_LONGEST_WAIT;
-        by_siblings.max(least).min(idle_timeout)
+        let shortest = (idle_timeout / MIN_PATIENCE_DIVISOR).max(MIN_PATIENCE);
+        let limit_of_siblings = learned.longest_wait * LONGEST_WAIT_FACTOR;
+        limit_of_siblings.max(shortest).min(idle_timeout)
     }
 
     /// Notes which rows a fragment asks for if joins above it narrow it.
-    pub fn narrowed_to(&self, rows: String) {
+    pub fn note_narrowing(&self, rows: String) {
         self.0.lock().narrowed_to = Some(rows);
     }
 
     /// Returns all reports, ordered by worker.
-    pub fn all(&self) -> Vec<WorkerReport> {
+    pub fn all(&self) -> Vec<StreamReport> {
         let learned = self.0.lock();
         let reports = learned.workers.iter().map(|report| report.lock().clone());
         let mut all: Vec<_> = reports.collect();
@@ -192,7 +192,7 @@ impl Reports {
             plan_metrics: end_of_slowest.map_or_else(String::new, |end| end.plan_metrics.clone()),
             slowest_member: slowest
                 .as_ref()
-                .map_or_else(String::new, |slowest| OneWorker(slowest).to_string()),
+                .map_or_else(String::new, |slowest| ReportLine(slowest).to_string()),
             ..EndOfStream::default()
         };
         let ends = all.iter().filter_map(|report| report.end.as_ref());
@@ -206,12 +206,12 @@ impl Reports {
     }
 
     /// Returns the report of the worker that took longest.
-    pub fn slowest(&self) -> Option<WorkerReport> {
+    pub fn slowest(&self) -> Option<StreamReport> {
         self.all().into_iter().max_by_key(|report| report.total)
     }
 }
 
-impl fmt::Display for Reports {
+impl fmt::Display for StreamReports {
     /// Shows which rows were asked for if joins narrowed them, how many bytes all tickets took, how
     /// many streams were not read to their end, the spread over the workers, and the slowest
     /// worker.
@@ -233,7 +233,7 @@ impl fmt::Display for Reports {
             write!(f, " stopped={stopped}")?;
         }
         write!(f, " min/median/max:{}", Spreads(&all))?;
-        write!(f, "\nslowest: {}", OneWorker(&slowest))?;
+        write!(f, "\nslowest: {}", ReportLine(&slowest))?;
         match slowest.end.as_ref().filter(|_| slowest.members > 0) {
             Some(end) => write!(f, "\nslowest of its members: {}", end.slowest_member),
             None => Ok(()),
@@ -242,8 +242,8 @@ impl fmt::Display for Reports {
 }
 
 /// Returns the size of all tickets, including those that relays sent.
-fn sent_bytes(all: &[WorkerReport]) -> u64 {
-    let of_relay = |report: &WorkerReport| report.end.as_ref().map_or(0, |end| end.sent_bytes);
+fn sent_bytes(all: &[StreamReport]) -> u64 {
+    let of_relay = |report: &StreamReport| report.end.as_ref().map_or(0, |end| end.sent_bytes);
     let sent = all
         .iter()
         .map(|report| report.sent_bytes.saturating_add(of_relay(report)));
@@ -252,11 +252,11 @@ fn sent_bytes(all: &[WorkerReport]) -> u64 {
 
 /// Shows the minimum, the median and the maximum over the workers. Values that workers measured
 /// themselves cover only the streams that were read to their end.
-struct Spreads<'a>(&'a [WorkerReport]);
+struct Spreads<'a>(&'a [StreamReport]);
 
 impl fmt::Display for Spreads<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |value: fn(&WorkerReport) -> u64| self.0.iter().map(value).collect();
+        let of = |value: fn(&StreamReport) -> u64| self.0.iter().map(value).collect();
         let of_end = |value: fn(&EndOfStream) -> u64| {
             let ends = self.0.iter().filter_map(|report| report.end.as_ref());
             ends.map(value).collect()
@@ -288,9 +288,9 @@ fn write_spread(
     write!(f, " {name}={}/{}/{}", show(*min), show(median), show(*max))
 }
 
-struct OneWorker<'a>(&'a WorkerReport);
+struct ReportLine<'a>(&'a StreamReport);
 
-impl fmt::Display for OneWorker<'_> {
+impl fmt::Display for ReportLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.0;
         write!(
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_was_not_read_to_its_end_is_told_of() {
-        let reports = Reports::default();
+        let reports = StreamReports::default();
         assert_eq!(reports.to_string(), "no worker was asked");
         let (first, second) = (reports.begin(WorkerId(1), 0), reports.begin(WorkerId(2), 0));
         first.lock().rows = 3;
@@ -378,11 +378,11 @@ mod tests {
 
     #[test]
     fn of_a_stream_that_is_opened_again_the_last_attempt_is_told_of() {
-        let reports = Reports::default();
+        let reports = StreamReports::default();
         let report = reports.begin(WorkerId(1), 0);
         report.lock().bytes = 200;
         report.lock().sent_bytes = 40;
-        report.lock().begin_again(WorkerId(2));
+        report.lock().restart(WorkerId(2));
         report.lock().bytes += 300;
         report.lock().sent_bytes += 2;
         let again = reports.slowest().unwrap();
@@ -397,7 +397,7 @@ mod tests {
     fn what_made_the_slowest_worker_slow_is_told() {
         let ms = Duration::from_millis;
         let report = |queued_ms: u64, worker_ms: u64, network: u64, total: u64| {
-            let mut report = WorkerReport::new(WorkerId(1), 0);
+            let mut report = StreamReport::new(WorkerId(1), 0);
             report.end = Some(EndOfStream {
                 queued_us: queued_ms * 1000,
                 total_us: worker_ms * 1000,
@@ -416,30 +416,30 @@ mod tests {
     #[test]
     fn a_stream_that_lags_behind_its_siblings_is_given_up_sooner() {
         let idle = Duration::from_secs(10);
-        let reports = Reports::default();
+        let reports = StreamReports::default();
         for worker in 0..5 {
             reports.begin(WorkerId(worker), 0);
         }
-        reports.waited(Duration::from_millis(20));
-        assert_eq!(reports.patience(idle), idle);
-        (0..4).for_each(|_| reports.ended());
-        assert_eq!(reports.patience(idle), Duration::from_secs(5));
-        assert_eq!(reports.patience(LEAST_PATIENCE), LEAST_PATIENCE);
+        reports.note_wait(Duration::from_millis(20));
+        assert_eq!(reports.silence_limit(idle), idle);
+        (0..4).for_each(|_| reports.note_end());
+        assert_eq!(reports.silence_limit(idle), Duration::from_secs(5));
+        assert_eq!(reports.silence_limit(MIN_PATIENCE), MIN_PATIENCE);
         // Another stream was silent for about as long.
-        reports.waited(Duration::from_secs(2));
-        assert_eq!(reports.patience(idle), Duration::from_secs(8));
-        reports.waited(Duration::from_secs(9));
-        assert_eq!(reports.patience(idle), idle);
+        reports.note_wait(Duration::from_secs(2));
+        assert_eq!(reports.silence_limit(idle), Duration::from_secs(8));
+        reports.note_wait(Duration::from_secs(9));
+        assert_eq!(reports.silence_limit(idle), idle);
     }
 
     #[test]
     fn a_few_streams_are_not_measured_by_each_other() {
         let idle = Duration::from_secs(10);
-        let reports = Reports::default();
+        let reports = StreamReports::default();
         for worker in 0..3 {
             reports.begin(WorkerId(worker), 0);
-            reports.ended();
+            reports.note_end();
         }
-        assert_eq!(reports.patience(idle), idle);
+        assert_eq!(reports.silence_limit(idle), idle);
     }
 }

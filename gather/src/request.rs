@@ -10,16 +10,16 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::snapshot::Snapshot;
 
-use crate::announced::Announced;
-use crate::flow::Flow;
-use crate::known_fragments::KnownBy;
-use crate::limits::Limits;
+use crate::announced_schema::AnnouncedSchema;
+use crate::flow::FlowControl;
+use crate::known_fragments::FragmentHolders;
+use crate::limits::GatherLimits;
 use crate::peers::Peers;
-use crate::report::Reports;
+use crate::report::StreamReports;
 
 /// A fragment to be run on several workers.
 #[derive(Debug, Clone)]
-pub struct Question {
+pub struct RequestSpec {
     /// Id of the query.
     pub query_id: QueryId,
     /// Number of the user whose query it is, as tickets carry it.
@@ -34,46 +34,43 @@ pub struct Question {
     /// How workers are reached.
     pub peers: Arc<dyn Peers>,
     /// The deadlines and sizes.
-    pub limits: Limits,
+    pub limits: GatherLimits,
     /// Handle of the fragment.
     pub fragment_id: FragmentId,
     /// The encoded fragment (`volary_flight_proto::fragment::Fragment`).
     pub fragment: Bytes,
     /// The workers that need not be sent the fragment.
-    pub known_by: Arc<KnownBy>,
+    pub holders: Arc<FragmentHolders>,
     /// The encoded values of the fragment's parameters.
     pub parameters: Bytes,
     /// Schema of the fragment's rows.
     pub schema: SchemaRef,
     /// The schema that was announced to a client, if the workers' messages are passed on to the
     /// client unchanged.
-    pub announced: Option<Announced>,
+    pub announced: Option<AnnouncedSchema>,
     /// Collects the reports on the workers.
-    pub reports: Reports,
+    pub reports: StreamReports,
 }
 
 /// A question for which memory is reserved, so that it can be asked.
 #[derive(Debug)]
-pub struct Request {
-    question: Question,
+pub struct GatherRequest {
+    spec: RequestSpec,
     /// The bytes that the streams may have in transit.
-    pub flow: Flow,
+    pub flow: FlowControl,
 }
 
-impl Question {
+impl RequestSpec {
     /// Combines the question with the memory for its answers.
-    pub fn with(self, flow: Flow) -> Request {
-        Request {
-            question: self,
-            flow,
-        }
+    pub fn with_flow(self, flow: FlowControl) -> GatherRequest {
+        GatherRequest { spec: self, flow }
     }
 }
 
-impl Deref for Request {
-    type Target = Question;
+impl Deref for GatherRequest {
+    type Target = RequestSpec;
 
-    fn deref(&self) -> &Question {
-        &self.question
+    fn deref(&self) -> &RequestSpec {
+        &self.spec
     }
 }

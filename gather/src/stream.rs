@@ -24,10 +24,10 @@ use volary_flight_proto::ticket::{FragmentTicket, Member};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::connections::worker_error;
-use crate::message_rows::rows_of;
-use crate::report::WorkerReport;
-use crate::request::Request;
-use crate::target::Target;
+use crate::message_rows::decode_rows;
+use crate::report::StreamReport;
+use crate::request::GatherRequest;
+use crate::target::WorkerTarget;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
@@ -35,11 +35,11 @@ const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
 const LIMIT_CHECKS: u32 = 8;
 /// Maximum number of workers with the same rows that are asked one after another. Each of them may
 /// take the whole idle timeout to fail.
-const MAX_COPIES_ASKED: usize = 3;
+const MAX_REPLICAS_ASKED: usize = 3;
 
 /// All rows of one worker. The stream ends without an error only after the worker has said that it
 /// sent all rows.
-pub type WorkerStream = BoxStream<'static, Result<Rows>>;
+pub type WorkerStream = BoxStream<'static, Result<DecodedRows>>;
 
 /// What the reader of a worker's stream gets for each message with rows.
 pub trait FromMessage: Sized + Send + 'static {
@@ -52,68 +52,68 @@ pub trait FromMessage: Sized + Send + 'static {
         message: FlightData,
         rows: u64,
         outline: Option<RowsByBucket>,
-        request: &Request,
+        request: &GatherRequest,
     ) -> Result<Self>;
 }
 
 /// A message with rows, decoded.
 #[derive(Debug)]
-pub struct Rows {
+pub struct DecodedRows {
     /// The rows.
     pub batch: RecordBatch,
     /// The buckets that the rows belong to, if the fragment asked for rows by bucket.
     pub outline: Option<RowsByBucket>,
 }
 
-impl FromMessage for Rows {
+impl FromMessage for DecodedRows {
     fn from_message(
         message: FlightData,
         _: u64,
         outline: Option<RowsByBucket>,
-        request: &Request,
+        request: &GatherRequest,
     ) -> Result<Self> {
         let schema = Arc::clone(&request.schema);
-        let batch = rows_of(&message, schema)?;
+        let batch = decode_rows(&message, schema)?;
         Ok(Self { batch, outline })
     }
 }
 
 /// Returns a stream that asks the worker when it is first polled. `request` returns `None` if no
 /// row is needed. Errors of the worker name it.
-pub fn worker_stream<T, R>(request: R, target: Target) -> BoxStream<'static, Result<T>>
+pub fn worker_stream<T, R>(request: R, target: WorkerTarget) -> BoxStream<'static, Result<T>>
 where
     T: FromMessage,
-    R: FnOnce() -> Result<Option<Arc<Request>>> + Send + 'static,
+    R: FnOnce() -> Result<Option<Arc<GatherRequest>>> + Send + 'static,
 {
     let opened = async move {
         match request()? {
-            Some(request) => read(request, target),
+            Some(request) => open_reader(request, target),
             None => Ok(stream::empty().boxed()),
         }
     };
     stream::once(opened).try_flatten().boxed()
 }
 
-fn read<T: FromMessage>(
-    request: Arc<Request>,
-    target: Target,
+fn open_reader<T: FromMessage>(
+    request: Arc<GatherRequest>,
+    target: WorkerTarget,
 ) -> Result<BoxStream<'static, Result<T>>> {
-    let mut copies = vec![target.worker];
-    copies.extend(target.others);
-    request.peers.sort_live_first(&mut copies);
-    copies.truncate(MAX_COPIES_ASKED);
-    let mut copies = copies.into_iter();
-    let worker = copies.next().unwrap_or(target.worker);
-    let reader = Reader {
+    let mut replicas = vec![target.worker];
+    replicas.extend(target.replicas);
+    request.peers.sort_live_first(&mut replicas);
+    replicas.truncate(MAX_REPLICAS_ASKED);
+    let mut replicas = replicas.into_iter();
+    let worker = replicas.next().unwrap_or(target.worker);
+    let reader = StreamReader {
         report: request.reports.begin(worker, target.members.len() as u64),
-        on_its_way: Some(request.flow.share()?),
+        transit_memory: Some(request.flow.take_share()?),
         request,
         worker,
-        other_copies: copies,
+        other_replicas: replicas,
         scans: target.scans,
         members: target.members,
         started: Instant::now(),
-        form: Form::Handle,
+        ticket_form: TicketForm::HandleOnly,
         messages: None,
     };
     Ok(Box::pin(stream::try_unfold(
@@ -125,36 +125,36 @@ fn read<T: FromMessage>(
             match reader.next().await {
                 Ok(Some(rows)) => Ok(Some((rows, Some(reader)))),
                 Ok(None) => Ok(None),
-                Err(error) => Err(reader.failure(error)),
+                Err(error) => Err(reader.with_worker_name(error)),
             }
         },
     )))
 }
 
-struct Reader {
-    request: Arc<Request>,
+struct StreamReader {
+    request: Arc<GatherRequest>,
     /// The worker that is asked now.
     worker: WorkerId,
     /// The workers with the same rows that were not asked yet.
-    other_copies: std::vec::IntoIter<WorkerId>,
+    other_replicas: std::vec::IntoIter<WorkerId>,
     scans: Vec<ScanShards>,
-    members: Vec<Target>,
-    report: Arc<Mutex<WorkerReport>>,
+    members: Vec<WorkerTarget>,
+    report: Arc<Mutex<StreamReport>>,
     started: Instant,
     /// What the ticket that opened `messages` says of the fragment.
-    form: Form,
+    ticket_form: TicketForm,
     messages: Option<Streaming<FlightData>>,
     /// The stream's share of the memory for rows in transit. It is held until the stream ends.
-    on_its_way: Option<MemoryReservation>,
+    transit_memory: Option<MemoryReservation>,
 }
 
 /// What a ticket says of its fragment.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum TicketForm {
     /// Only the fragment's handle.
-    Handle,
+    HandleOnly,
     /// The fragment's handle, and the fragment itself.
-    Whole,
+    WithFragment,
 }
 
 /// What a message of a worker contains.
@@ -167,23 +167,23 @@ enum Received<T> {
     End(EndOfStream),
 }
 
-impl Reader {
+impl StreamReader {
     async fn next<T: FromMessage>(&mut self) -> Result<Option<T>> {
-        let next = self.next_of_any_attempt().await;
+        let next = self.next_with_retries().await;
         self.report.lock().total = self.started.elapsed();
         next
     }
 
-    async fn next_of_any_attempt<T: FromMessage>(&mut self) -> Result<Option<T>> {
+    async fn next_with_retries<T: FromMessage>(&mut self) -> Result<Option<T>> {
         let mut backoff = None;
         loop {
             match self.attempt().await {
                 Err(error) if self.may_retry(&error) => {
                     tracing::debug!(query_id = %self.request.query_id, worker = %self.worker, error = format_args!("{error:#}"), "retrying a fragment");
                     self.messages = None;
-                    let other = self.other_copies.next();
+                    let other = self.other_replicas.next();
                     self.worker = other.unwrap_or(self.worker);
-                    self.report.lock().begin_again(self.worker);
+                    self.report.lock().restart(self.worker);
                     if other.is_some() {
                         continue;
                     }
@@ -206,12 +206,12 @@ impl Reader {
     /// no row. It is then read from the start: from another copy, or from the same worker, which
     /// may only have restarted.
     fn may_retry(&self, error: &Error) -> bool {
-        let has_other_copy = self.other_copies.len() > 0;
+        let has_other_replica = self.other_replicas.len() > 0;
         let may_recover = match error.code() {
             ErrorCode::Unavailable => {
-                has_other_copy || self.started.elapsed() < self.request.limits.retry_for
+                has_other_replica || self.started.elapsed() < self.request.limits.retry_timeout
             }
-            ErrorCode::DeadlineExceeded => has_other_copy,
+            ErrorCode::DeadlineExceeded => has_other_replica,
             _ => false,
         };
         may_recover && self.report.lock().rows == 0
@@ -219,9 +219,13 @@ impl Reader {
 
     async fn attempt<T: FromMessage>(&mut self) -> Result<Option<T>> {
         if self.messages.is_none() {
-            let is_known = self.request.known_by.contains(self.worker);
-            self.open(if is_known { Form::Handle } else { Form::Whole })
-                .await?;
+            let is_known = self.request.holders.contains(self.worker);
+            self.open(if is_known {
+                TicketForm::HandleOnly
+            } else {
+                TicketForm::WithFragment
+            })
+            .await?;
         }
         loop {
             let started = Instant::now();
@@ -229,33 +233,33 @@ impl Reader {
             let waited = started.elapsed();
             self.report.lock().network += waited;
             if message.is_ok() {
-                self.request.reports.waited(waited);
+                self.request.reports.note_wait(waited);
             }
             let started = Instant::now();
             let received = self.decode(message?);
             self.report.lock().decode += started.elapsed();
             match received? {
                 Received::Rows(rows) => return Ok(Some(rows)),
-                Received::Schema if self.form == Form::Whole => {
-                    self.request.known_by.insert(self.worker);
+                Received::Schema if self.ticket_form == TicketForm::WithFragment => {
+                    self.request.holders.insert(self.worker);
                 }
                 Received::SendFragment => {
                     self.check_may_ask()?;
-                    self.request.known_by.remove(self.worker);
-                    self.open(Form::Whole).await?;
+                    self.request.holders.remove(self.worker);
+                    self.open(TicketForm::WithFragment).await?;
                 }
                 Received::Schema | Received::Nothing => {}
                 Received::End(end) => {
                     self.report.lock().end = Some(end);
-                    self.request.reports.ended();
-                    self.on_its_way = None;
+                    self.request.reports.note_end();
+                    self.transit_memory = None;
                     return Ok(None);
                 }
             }
         }
     }
 
-    async fn open(&mut self, form: Form) -> Result<()> {
+    async fn open(&mut self, form: TicketForm) -> Result<()> {
         let started = Instant::now();
         let window = self.request.flow.window;
         let mut client = self.request.peers.client(self.worker, window)?;
@@ -263,14 +267,14 @@ impl Reader {
         self.report.lock().sent_bytes += ticket.len() as u64;
         // The future is boxed because it is large, and needed only until the stream is open.
         let opening = Box::pin(async move { client.do_get(Ticket { ticket }).await });
-        let response = self.in_time(opening, "opened no stream").await?;
+        let response = self.with_timeout(opening, "opened no stream").await?;
         self.messages = Some(response.map_err(worker_error)?.into_inner());
-        self.form = form;
+        self.ticket_form = form;
         self.report.lock().open += started.elapsed();
         Ok(())
     }
 
-    fn ticket(&self, form: Form) -> Result<Bytes> {
+    fn ticket(&self, form: TicketForm) -> Result<Bytes> {
         let request = &self.request;
         let peers = &request.peers;
         // The address is looked up for each ticket: a worker may have started again since the query
@@ -287,7 +291,7 @@ impl Reader {
             cluster: peers.cluster_id().short(),
             worker_id: self.worker.0,
             fragment_id: request.fragment_id.to_bytes(),
-            fragment: (form == Form::Whole).then(|| request.fragment.clone()),
+            fragment: (form == TicketForm::WithFragment).then(|| request.fragment.clone()),
             parameters: request.parameters.clone(),
             scans: self.scans.clone(),
             snapshot: Some(request.snapshot.clone()),
@@ -306,7 +310,7 @@ impl Reader {
         // The additional minute is for clocks that differ. Time in a queue need not be covered,
         // because a worker opens the ticket before it lets it wait.
         let limits = &request.limits;
-        let valid_for = limits.retry_for + limits.idle_timeout + Duration::from_secs(60);
+        let valid_for = limits.retry_timeout + limits.idle_timeout + Duration::from_secs(60);
         let sealer = peers.sealer();
         Ok(sealer.seal(Purpose::Fragment, &ticket, valid_for))
     }
@@ -314,7 +318,7 @@ impl Reader {
     /// Checks that the worker may ask for the fragment: it may ask once, and only before it has
     /// sent rows.
     fn check_may_ask(&self) -> Result<()> {
-        if self.form == Form::Handle && self.report.lock().rows == 0 {
+        if self.ticket_form == TicketForm::HandleOnly && self.report.lock().rows == 0 {
             return Ok(());
         }
         Err(Error::internal(
@@ -327,20 +331,20 @@ impl Reader {
             return Err(Error::internal("a stream is read before it is open"));
         };
         let message = self
-            .in_time(
+            .with_timeout(
                 messages.message(),
                 "sent nothing, not even a keep-alive message,",
             )
             .await?;
         self.messages = Some(messages);
-        let limit = self.request.limits.message;
+        let limit = self.request.limits.message_limit;
         let message = message.map_err(|status| worker_error(limit.explain(status)))?;
         message.ok_or_else(|| {
             Error::unavailable("the stream ended before the worker said that it had sent all rows; run the query again")
         })
     }
 
-    async fn in_time<T>(&self, work: impl Future<Output = T>, what: &str) -> Result<T> {
+    async fn with_timeout<T>(&self, work: impl Future<Output = T>, what: &str) -> Result<T> {
         let idle_timeout = self.request.limits.idle_timeout;
         let mut work = pin!(work);
         // Counts only the time in which somebody waited. If a client reads nothing, nobody polls
@@ -348,7 +352,7 @@ impl Reader {
         let mut waited = Duration::ZERO;
         loop {
             // The limit becomes shorter when sibling streams end meanwhile.
-            let limit = self.request.reports.patience(idle_timeout);
+            let limit = self.request.reports.silence_limit(idle_timeout);
             let left = limit.saturating_sub(waited);
             if left.is_zero() {
                 return Err(Error::new(
@@ -380,7 +384,7 @@ impl Reader {
                 Error::with_source(ErrorCode::Internal, "a frame cannot be decoded", source)
             })?;
             match frame.kind {
-                Some(frame::Kind::End(end)) => return self.complete(end),
+                Some(frame::Kind::End(end)) => return self.check_end(end),
                 Some(frame::Kind::SendFragment(_)) => return Ok(Received::SendFragment),
                 Some(frame::Kind::RowsByBucket(rows)) => outline = Some(rows),
                 Some(frame::Kind::KeepAlive(_)) | None => {}
@@ -394,7 +398,7 @@ impl Reader {
         })?;
         if header.header_type() == MessageHeader::Schema {
             if let Some(announced) = &self.request.announced {
-                announced.check(&message.data_header)?;
+                announced.check_header(&message.data_header)?;
             }
             return Ok(Received::Schema);
         }
@@ -405,7 +409,11 @@ impl Reader {
             Error::internal("a message of the worker has a negative number of rows")
         })?;
         let message = match batch.compression() {
-            Some(_) => self.request.limits.message.uncompressed(message)?,
+            Some(_) => self
+                .request
+                .limits
+                .message_limit
+                .check_uncompressed(message)?,
             None => message,
         };
         let received = T::from_message(message, rows, outline, &self.request)?;
@@ -417,7 +425,7 @@ impl Reader {
 
     /// Accepts the end of a stream only if all rows and batches arrived: a result is whole or an
     /// error.
-    fn complete<T>(&self, end: EndOfStream) -> Result<Received<T>> {
+    fn check_end<T>(&self, end: EndOfStream) -> Result<Received<T>> {
         let report = self.report.lock();
         if (end.rows, end.batches) == (report.rows, report.batches) {
             return Ok(Received::End(end));
@@ -428,7 +436,7 @@ impl Reader {
         )))
     }
 
-    fn failure(&self, error: Error) -> Error {
-        self.request.peers.failure(self.worker, error)
+    fn with_worker_name(&self, error: Error) -> Error {
+        self.request.peers.with_worker_name(self.worker, error)
     }
 }

@@ -6,21 +6,21 @@ use volary_flight_proto::ids::WorkerId;
 /// A worker, and what it reads for the scans of a fragment. It reads its own shards or, if it
 /// relays, the rows of other workers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Target {
+pub struct WorkerTarget {
     /// Id of the worker.
     pub worker: WorkerId,
     /// The other workers that can do the same, in case the worker does not answer.
-    pub others: Vec<WorkerId>,
+    pub replicas: Vec<WorkerId>,
     /// The shards that each scan of the fragment covers on the worker, by the scan's ordinal.
     pub scans: Vec<ScanShards>,
     /// The workers whose rows the worker merges. Empty if it does not relay.
     pub members: Vec<Self>,
 }
 
-impl Target {
+impl WorkerTarget {
     /// Returns the part of the targets that the reader with the number `reader` has, if there are
     /// `readers` readers.
-    pub fn part_of(targets: &[Self], reader: usize, readers: usize) -> &[Self] {
+    pub fn part_for_reader(targets: &[Self], reader: usize, readers: usize) -> &[Self] {
         let start = reader * targets.len() / readers;
         let end = (reader + 1) * targets.len() / readers;
         &targets[start..end]

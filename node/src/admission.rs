@@ -24,7 +24,7 @@ const ASSUMED_SECONDS: f64 = 1.0;
 const RETRY_SECONDS: (f64, f64) = (0.1, 60.0);
 
 /// Returns the number of places that one user may have if no setting limits it: three quarters.
-pub fn places_of_user(max_running: usize) -> usize {
+pub fn default_places_per_user(max_running: usize) -> usize {
     max_running.saturating_mul(3).div_ceil(4)
 }
 
@@ -42,9 +42,9 @@ pub struct Admission {
 
 /// A place. Dropping it returns it.
 #[derive(Debug)]
-pub struct Place {
+pub struct RunPlace {
     /// The admission that the place belongs to. It is `None` once the place has been taken back.
-    of: Option<Arc<Shared>>,
+    owner: Option<Arc<Shared>>,
     /// Key of the user who has the place.
     user: u64,
     since: Instant,
@@ -96,8 +96,8 @@ impl Admission {
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many wait already. The error says when to try again.
-    pub async fn enter_as(&self, session: &impl Hash) -> Result<Place> {
-        self.enter_of(session, session, None).await
+    pub async fn enter_session(&self, session: &impl Hash) -> Result<RunPlace> {
+        self.enter(session, session, None).await
     }
 
     /// Waits for a place for a session of a user. `most_of_user` limits how many callers of the
@@ -106,24 +106,24 @@ impl Admission {
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many wait already. The error says when to try again.
-    pub async fn enter_of(
+    pub async fn enter(
         &self,
         user: &impl Hash,
         session: &impl Hash,
         most_of_user: Option<usize>,
-    ) -> Result<Place> {
+    ) -> Result<RunPlace> {
         let (user, session) = (self.keys.hash_one(user), self.keys.hash_one(session));
-        let most = self.shared.most_of_user(most_of_user);
+        let most = self.shared.max_of_user(most_of_user);
         let (number, place) = {
             let mut state = self.shared.state.lock();
             if self.shared.has_room(&state, user, most) {
                 state.take(user);
-                return Ok(Place::new(&self.shared, user));
+                return Ok(RunPlace::new(&self.shared, user));
             }
-            self.check_room(&state, user, session)?;
+            self.check_may_wait(&state, user, session)?;
             state.queue_up(user, session, most)
         };
-        let _waiting = Waiting {
+        let _waiting = WaitingGuard {
             shared: &self.shared,
             user,
             session,
@@ -136,13 +136,13 @@ impl Admission {
     }
 
     /// Returns a place for the user if one is free that nobody waits for.
-    pub fn try_enter_of(&self, user: &impl Hash, most_of_user: Option<usize>) -> Option<Place> {
+    pub fn try_enter(&self, user: &impl Hash, most_of_user: Option<usize>) -> Option<RunPlace> {
         let user = self.keys.hash_one(user);
-        let most = self.shared.most_of_user(most_of_user);
+        let most = self.shared.max_of_user(most_of_user);
         let mut state = self.shared.state.lock();
         self.shared.has_room(&state, user, most).then(|| {
             state.take(user);
-            Place::new(&self.shared, user)
+            RunPlace::new(&self.shared, user)
         })
     }
 
@@ -157,7 +157,7 @@ impl Admission {
     }
 
     /// Returns whether a place is free.
-    pub(crate) fn has_free(&self) -> bool {
+    pub(crate) fn has_free_place(&self) -> bool {
         self.shared.state.lock().running < self.shared.max_running
     }
 
@@ -167,7 +167,7 @@ impl Admission {
         state.running >= self.shared.max_running && state.waiting > 0
     }
 
-    fn check_room(&self, state: &State, user: u64, session: u64) -> Result<()> {
+    fn check_may_wait(&self, state: &QueueState, user: u64, session: u64) -> Result<()> {
         let (what, of_session) = (self.what, state.waiting_of(user, session));
         let text = if state.waiting >= self.max_waiting {
             format!(
@@ -179,17 +179,17 @@ impl Admission {
         } else {
             return Ok(());
         };
-        let after = state.time_to_wait(self.shared.max_running);
+        let after = state.estimated_wait(self.shared.max_running);
         Err(Error::new(ErrorCode::ResourceExhausted, text)
             .with_sqlstate(SqlState::TooManyConnections)
             .with_retry_after(after))
     }
 }
 
-impl Place {
+impl RunPlace {
     fn new(shared: &Arc<Shared>, user: u64) -> Self {
         Self {
-            of: Some(Arc::clone(shared)),
+            owner: Some(Arc::clone(shared)),
             user,
             since: Instant::now(),
             is_shared: false,
@@ -203,7 +203,7 @@ impl Place {
 
     /// Lets another caller run in addition to the holder. The place still counts for its user.
     pub(crate) fn share(&mut self) {
-        if let Some(shared) = &self.of
+        if let Some(shared) = &self.owner
             && !self.is_shared
         {
             self.is_shared = true;
@@ -212,11 +212,11 @@ impl Place {
     }
 
     fn end(&mut self) -> bool {
-        let Some(shared) = self.of.take() else {
+        let Some(shared) = self.owner.take() else {
             return false;
         };
         shared.serve_next(|state| {
-            state.note_held(self.since.elapsed());
+            state.note_duration(self.since.elapsed());
             if self.is_shared {
                 state.remove_from(self.user);
             } else {
@@ -226,7 +226,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RunPlace {
     fn drop(&mut self) {
         self.end();
     }
@@ -236,17 +236,17 @@ impl Drop for Place {
 struct Shared {
     max_running: usize,
     max_running_per_user: usize,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
 }
 
 impl Shared {
     /// Returns whether the user may take a place at once. This cannot overtake a waiter: somebody
     /// waits only while all places are taken, or all places of their user.
-    fn has_room(&self, state: &State, user: u64, most_of_user: usize) -> bool {
+    fn has_room(&self, state: &QueueState, user: u64, most_of_user: usize) -> bool {
         state.running < self.max_running && state.running_of(user) < most_of_user
     }
 
-    fn most_of_user(&self, own: Option<usize>) -> usize {
+    fn max_of_user(&self, own: Option<usize>) -> usize {
         own.map_or(self.max_running_per_user, |most| {
             most.clamp(1, self.max_running_per_user)
         })
@@ -254,7 +254,7 @@ impl Shared {
 
     /// Changes the state with `free`, and then gives a place to the waiter whose turn it is, if
     /// there is a place for it. Returns whether a waiter has got a place.
-    fn serve_next(self: &Arc<Self>, free: impl FnOnce(&mut State)) -> bool {
+    fn serve_next(self: &Arc<Self>, free: impl FnOnce(&mut QueueState)) -> bool {
         let mut next = {
             let mut state = self.state.lock();
             free(&mut state);
@@ -263,12 +263,12 @@ impl Shared {
         while let Some((user, waiter)) = next {
             // If the waiter gives up before it has received the place, the place is dropped there
             // and serves the next waiter.
-            let Err(mut place) = waiter.send(Place::new(self, user)) else {
+            let Err(mut place) = waiter.send(RunPlace::new(self, user)) else {
                 return true;
             };
             // The waiter has given up. Dropping the returned place would serve the next waiter
             // recursively, so its drop is disarmed and the loop serves it.
-            place.of = None;
+            place.owner = None;
             let mut state = self.state.lock();
             state.give_back(user);
             next = state.take_turn(self.max_running);
@@ -278,11 +278,11 @@ impl Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     /// Number of places that are taken. A place that is shared does not count.
     running: usize,
     /// Number of places that each user has, for users with at least one. Shared places count.
-    running_of: HashMap<u64, usize>,
+    running_by_user: HashMap<u64, usize>,
     waiting: usize,
     /// The waiters of each user.
     users: HashMap<u64, Sessions>,
@@ -290,7 +290,7 @@ struct State {
     turns: VecDeque<u64>,
     last_number: u64,
     /// Mean time that the last places were held, in seconds.
-    mean_held: Option<f64>,
+    mean_seconds: Option<f64>,
 }
 
 /// The sessions of a user that wait.
@@ -300,7 +300,7 @@ struct Sessions {
     /// The keys of `queues`, each once, in the order in which they are served.
     turns: VecDeque<u64>,
     /// Limit on how many callers of the user run at the same time, as the latest waiter gave it.
-    most: usize,
+    max_running: usize,
 }
 
 impl Sessions {
@@ -346,17 +346,17 @@ impl Sessions {
 struct Waiter {
     /// Number of the waiter. Later waiters have larger numbers.
     number: u64,
-    place: oneshot::Sender<Place>,
+    place: oneshot::Sender<RunPlace>,
 }
 
-impl State {
+impl QueueState {
     fn running_of(&self, user: u64) -> usize {
-        self.running_of.get(&user).copied().unwrap_or_default()
+        self.running_by_user.get(&user).copied().unwrap_or_default()
     }
 
     fn take(&mut self, user: u64) {
         self.running += 1;
-        *self.running_of.entry(user).or_default() += 1;
+        *self.running_by_user.entry(user).or_default() += 1;
     }
 
     fn give_back(&mut self, user: u64) {
@@ -365,10 +365,10 @@ impl State {
     }
 
     fn remove_from(&mut self, user: u64) {
-        if let Some(running) = self.running_of.get_mut(&user) {
+        if let Some(running) = self.running_by_user.get_mut(&user) {
             *running -= 1;
             if *running == 0 {
-                self.running_of.remove(&user);
+                self.running_by_user.remove(&user);
             }
         }
     }
@@ -384,7 +384,7 @@ impl State {
         user: u64,
         session: u64,
         most_of_user: usize,
-    ) -> (u64, oneshot::Receiver<Place>) {
+    ) -> (u64, oneshot::Receiver<RunPlace>) {
         let (sender, receiver) = oneshot::channel();
         self.last_number += 1;
         let waiter = Waiter {
@@ -392,7 +392,7 @@ impl State {
             place: sender,
         };
         let sessions = self.users.entry(user).or_default();
-        sessions.most = most_of_user;
+        sessions.max_running = most_of_user;
         if sessions.queues.is_empty() {
             self.turns.push_back(user);
         }
@@ -403,12 +403,15 @@ impl State {
 
     /// Takes a place for the waiter whose turn it is, among the users who have not reached their
     /// limit. Returns `None` if there is no such waiter, or no free place.
-    fn take_turn(&mut self, max_running: usize) -> Option<(u64, oneshot::Sender<Place>)> {
+    fn take_turn(&mut self, max_running: usize) -> Option<(u64, oneshot::Sender<RunPlace>)> {
         if self.running >= max_running {
             return None;
         }
         let may_have_more = |user: &u64| {
-            let most = self.users.get(user).map_or(0, |sessions| sessions.most);
+            let most = self
+                .users
+                .get(user)
+                .map_or(0, |sessions| sessions.max_running);
             self.running_of(*user) < most
         };
         let position = self.turns.iter().position(may_have_more)?;
@@ -441,16 +444,16 @@ impl State {
         }
     }
 
-    fn note_held(&mut self, held: Duration) {
-        let held = held.as_secs_f64();
-        let mean = self.mean_held.get_or_insert(held);
-        *mean += (held - *mean) * WEIGHT_OF_LATEST;
+    fn note_duration(&mut self, held: Duration) {
+        let seconds = held.as_secs_f64();
+        let mean = self.mean_seconds.get_or_insert(seconds);
+        *mean += (seconds - *mean) * WEIGHT_OF_LATEST;
     }
 
     /// Estimates how long a new waiter, behind all others, would wait for a place.
-    fn time_to_wait(&self, max_running: usize) -> Duration {
+    fn estimated_wait(&self, max_running: usize) -> Duration {
         let rounds = (self.waiting + 1) as f64 / max_running as f64;
-        let seconds = self.mean_held.unwrap_or(ASSUMED_SECONDS) * rounds;
+        let seconds = self.mean_seconds.unwrap_or(ASSUMED_SECONDS) * rounds;
         let (shortest, longest) = RETRY_SECONDS;
         Duration::from_secs_f64(seconds.clamp(shortest, longest))
     }
@@ -458,14 +461,14 @@ impl State {
 
 /// Removes a waiter when it is dropped. If a place was sent to it meanwhile, the place is in the
 /// receiver, which is dropped, too.
-struct Waiting<'a> {
+struct WaitingGuard<'a> {
     shared: &'a Shared,
     user: u64,
     session: u64,
     number: u64,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         state.give_up(self.user, self.session, self.number);
@@ -481,7 +484,7 @@ mod tests {
 
     use super::*;
 
-    type Entering<'a> = Pin<Box<dyn Future<Output = Result<Place>> + Send + 'a>>;
+    type Entering<'a> = Pin<Box<dyn Future<Output = Result<RunPlace>> + Send + 'a>>;
 
     /// The waiters in the order of their arrival, with the names of their sessions.
     struct Queue<'a> {
@@ -504,13 +507,13 @@ mod tests {
         fn add(&mut self, session: char) {
             let admission = self.admission;
             let mut entering: Entering =
-                Box::pin(async move { admission.enter_as(&session).await });
+                Box::pin(async move { admission.enter_session(&session).await });
             assert!(entering.as_mut().now_or_never().is_none());
             self.waiting.push((session, entering));
         }
 
         /// Returns the first waiter that has got a place, or `None` if all wait.
-        fn served(&mut self) -> Option<(char, Place)> {
+        fn served(&mut self) -> Option<(char, RunPlace)> {
             for position in 0..self.waiting.len() {
                 let (session, entering) = &mut self.waiting[position];
                 if let Some(place) = entering.as_mut().now_or_never() {
@@ -524,7 +527,7 @@ mod tests {
 
         /// Gives the place back again and again. Returns the names of the sessions that got it, in
         /// this order.
-        fn served_one_after_another(&mut self, mut place: Place) -> String {
+        fn served_one_after_another(&mut self, mut place: RunPlace) -> String {
             let mut order = String::new();
             while !self.waiting.is_empty() {
                 drop(place);
@@ -539,10 +542,10 @@ mod tests {
     #[tokio::test]
     async fn some_run_some_wait_and_the_others_are_refused() {
         let admission = Admission::new("queries", 1, 1);
-        let first = admission.enter_as(&()).await.unwrap();
-        let mut second = Box::pin(admission.enter_as(&()));
+        let first = admission.enter_session(&()).await.unwrap();
+        let mut second = Box::pin(admission.enter_session(&()));
         assert!(second.as_mut().now_or_never().is_none());
-        let refused = admission.enter_as(&()).await.unwrap_err();
+        let refused = admission.enter_session(&()).await.unwrap_err();
         assert_eq!(refused.code(), ErrorCode::ResourceExhausted);
         assert_eq!(
             refused.message(),
@@ -562,7 +565,7 @@ mod tests {
             ("abab", "abab"),
             ("aaaa", "aaaa"),
         ] {
-            let place = admission.enter_as(&()).await.unwrap();
+            let place = admission.enter_session(&()).await.unwrap();
             let mut queue = Queue::new(&admission, arrival);
             assert_eq!(queue.served_one_after_another(place), order, "{arrival}");
         }
@@ -571,7 +574,7 @@ mod tests {
     #[tokio::test]
     async fn one_who_comes_later_waits_for_one_of_each_session_at_most() {
         let admission = Admission::new("queries", 1, 100);
-        let place = admission.enter_as(&()).await.unwrap();
+        let place = admission.enter_session(&()).await.unwrap();
         let mut queue = Queue::new(&admission, "aaaaaaaabbbb");
         drop(place);
         let (_, place) = queue.served().unwrap();
@@ -582,7 +585,7 @@ mod tests {
     #[tokio::test]
     async fn one_who_gives_up_loses_its_turn_and_nobody_else_does() {
         let admission = Admission::new("queries", 1, 100);
-        let place = admission.enter_as(&()).await.unwrap();
+        let place = admission.enter_session(&()).await.unwrap();
         let mut queue = Queue::new(&admission, "abcab");
         drop(queue.waiting.remove(1)); // the first of b, which has another one
         drop(queue.waiting.remove(1)); // the only one of c
@@ -593,7 +596,7 @@ mod tests {
     #[tokio::test]
     async fn a_place_that_is_on_its_way_to_one_who_gives_up_goes_on_to_the_next() {
         let admission = Admission::new("queries", 1, 100);
-        let place = admission.enter_as(&()).await.unwrap();
+        let place = admission.enter_session(&()).await.unwrap();
         let mut queue = Queue::new(&admission, "aab");
         drop(place);
         // A place was sent to this waiter, which has not looked yet.
@@ -609,9 +612,9 @@ mod tests {
     #[tokio::test]
     async fn a_session_may_not_fill_the_queue() {
         let admission = Admission::new("queries", 1, 3).with_max_waiting_per_session(2);
-        let _place = admission.enter_as(&()).await.unwrap();
+        let _place = admission.enter_session(&()).await.unwrap();
         let mut queue = Queue::new(&admission, "aa");
-        let refused = admission.enter_as(&'a').await.unwrap_err();
+        let refused = admission.enter_session(&'a').await.unwrap_err();
         assert!(
             refused
                 .message()
@@ -619,7 +622,7 @@ mod tests {
             "{refused}"
         );
         queue.add('b');
-        let refused = admission.enter_as(&'c').await.unwrap_err();
+        let refused = admission.enter_session(&'c').await.unwrap_err();
         assert!(
             refused.message().contains("1 running, 3 waiting"),
             "{refused}"
@@ -630,20 +633,20 @@ mod tests {
 
     #[test]
     fn the_time_to_wait_follows_how_long_places_were_held_and_how_many_wait() {
-        let mut state = State::default();
+        let mut state = QueueState::default();
         for _ in 0..50 {
-            state.note_held(Duration::from_secs(4));
+            state.note_duration(Duration::from_secs(4));
         }
         state.waiting = 9;
-        assert_eq!(state.time_to_wait(10).as_secs(), 4);
-        assert_eq!(state.time_to_wait(2).as_secs(), 20);
-        assert_eq!(state.time_to_wait(1000), Duration::from_millis(100));
+        assert_eq!(state.estimated_wait(10).as_secs(), 4);
+        assert_eq!(state.estimated_wait(2).as_secs(), 20);
+        assert_eq!(state.estimated_wait(1000), Duration::from_millis(100));
         state.waiting = 99;
-        assert_eq!(state.time_to_wait(1), Duration::from_secs(60));
+        assert_eq!(state.estimated_wait(1), Duration::from_secs(60));
         for _ in 0..50 {
-            state.note_held(Duration::from_millis(1));
+            state.note_duration(Duration::from_millis(1));
         }
-        assert!(state.time_to_wait(1) < Duration::from_millis(200));
+        assert!(state.estimated_wait(1) < Duration::from_millis(200));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -663,7 +666,7 @@ mod tests {
                         random ^= random << 17;
                         let session = random % 5;
                         let patience = Duration::from_micros((random >> 8) & 0xff);
-                        let entering = admission.enter_as(&session);
+                        let entering = admission.enter_session(&session);
                         if let Ok(place) = tokio::time::timeout(patience, entering).await {
                             let place = place.unwrap();
                             assert!(running.fetch_add(1, Ordering::SeqCst) < PLACES);
@@ -682,7 +685,7 @@ mod tests {
         let state = admission.shared.state.lock();
         assert_eq!(state.waiting, 0);
         assert!(state.users.is_empty() && state.turns.is_empty());
-        assert!(state.running_of.is_empty());
+        assert!(state.running_by_user.is_empty());
     }
 
     #[tokio::test]
@@ -692,7 +695,7 @@ mod tests {
             let admission = &admission;
             Box::pin(async move {
                 admission
-                    .enter_of(&user, &(user, session), None)
+                    .enter(&user, &(user, session), None)
                     .await
                     .unwrap()
             })
@@ -701,7 +704,7 @@ mod tests {
         let _second = enter('a', 2).await;
         let mut third = enter('a', 3);
         assert!(third.as_mut().now_or_never().is_none());
-        assert!(admission.try_enter_of(&'a', None).is_none());
+        assert!(admission.try_enter(&'a', None).is_none());
         // One place is free nevertheless.
         assert!(!admission.is_full());
         let of_other = enter('b', 1).await;
@@ -724,33 +727,33 @@ mod tests {
         let admission = Admission::new("queries", 9, 100).with_max_running_per_user(2);
         let enter = |most: usize| {
             let admission = &admission;
-            Box::pin(async move { admission.enter_of(&'a', &1, Some(most)).await.unwrap() })
+            Box::pin(async move { admission.enter(&'a', &1, Some(most)).await.unwrap() })
         };
         let first = enter(1).await;
         let mut waits = enter(1);
         assert!(waits.as_mut().now_or_never().is_none());
-        assert!(admission.try_enter_of(&'a', Some(1)).is_none());
+        assert!(admission.try_enter(&'a', Some(1)).is_none());
         // Other users have the common limit.
-        let _other = admission.try_enter_of(&'b', None).unwrap();
+        let _other = admission.try_enter(&'b', None).unwrap();
         drop(first);
         let _first = waits.await;
         let _second = enter(5).await;
-        assert!(admission.try_enter_of(&'a', Some(5)).is_none());
+        assert!(admission.try_enter(&'a', Some(5)).is_none());
     }
 
     #[tokio::test]
     async fn a_shared_place_serves_another_user_and_counts_for_its_own() {
         let admission = Admission::new("queries", 1, 100).with_max_running_per_user(1);
-        let mut first = admission.enter_as(&'a').await.unwrap();
-        let mut same_user = Box::pin(admission.enter_as(&'a'));
-        let mut other_user = Box::pin(admission.enter_as(&'b'));
+        let mut first = admission.enter_session(&'a').await.unwrap();
+        let mut same_user = Box::pin(admission.enter_session(&'a'));
+        let mut other_user = Box::pin(admission.enter_session(&'b'));
         assert!(same_user.as_mut().now_or_never().is_none());
         assert!(other_user.as_mut().now_or_never().is_none());
         first.share();
         first.share();
         assert!(same_user.as_mut().now_or_never().is_none());
         let other = other_user.await.unwrap();
-        assert!(!admission.has_free());
+        assert!(!admission.has_free_place());
         // The user of the shared place may have another one now, but no place is free.
         assert!(!first.give_back());
         assert!(same_user.as_mut().now_or_never().is_none());
@@ -758,18 +761,18 @@ mod tests {
         let second = same_user.await.unwrap();
         assert!(!second.give_back());
         assert_eq!(admission.running(), 0);
-        assert!(admission.shared.state.lock().running_of.is_empty());
+        assert!(admission.shared.state.lock().running_by_user.is_empty());
     }
 
     #[tokio::test]
     async fn users_are_served_in_turn_however_many_sessions_they_have() {
         let admission = Admission::new("queries", 1, 100);
-        let mut place = admission.enter_as(&()).await.unwrap();
+        let mut place = admission.enter_session(&()).await.unwrap();
         let mut waiting = Vec::new();
         for (user, session) in [('a', 1), ('a', 2), ('a', 3), ('a', 1), ('b', 1), ('b', 1)] {
             let admission = &admission;
             let mut entering: Entering<'_> =
-                Box::pin(async move { admission.enter_of(&user, &session, None).await });
+                Box::pin(async move { admission.enter(&user, &session, None).await });
             assert!(entering.as_mut().now_or_never().is_none());
             waiting.push(((user, session), entering));
         }

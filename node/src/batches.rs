@@ -37,7 +37,7 @@ pub struct CoalesceBytes<S> {
     /// Target number of rows of a batch. It follows from the first batch that the coalescer was
     /// given.
     target_rows: usize,
-    input_ended: bool,
+    has_input_ended: bool,
     linger: Linger,
 }
 
@@ -61,7 +61,7 @@ where
             target_bytes: target_bytes.max(1),
             coalescer: None,
             target_rows: MAX_ROWS,
-            input_ended: false,
+            has_input_ended: false,
             linger: Linger::default(),
         }
     }
@@ -91,7 +91,7 @@ where
         let Some(batch) = coalescer.and_then(BatchCoalescer::next_completed_batch) else {
             return Ok(None);
         };
-        self.linger.sent();
+        self.linger.note_sent();
         Ok(Some(compact(batch)?))
     }
 
@@ -102,7 +102,7 @@ where
             return Ok(None);
         };
         coalescer.finish_buffered_batch()?;
-        self.linger.sent();
+        self.linger.note_sent();
         Ok(coalescer.next_completed_batch().map(compact).transpose()?)
     }
 }
@@ -118,14 +118,14 @@ where
             if let Some(batch) = self.finished_batch()? {
                 return Poll::Ready(Some(Ok(batch)));
             }
-            if self.input_ended {
+            if self.has_input_ended {
                 return Poll::Ready(self.flush().transpose());
             }
             match self.input.poll_next_unpin(cx) {
                 Poll::Ready(Some(Ok(batch))) if batch.num_rows() == 0 => {}
                 Poll::Ready(Some(Ok(batch))) => self.push(&batch)?,
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(None) => self.input_ended = true,
+                Poll::Ready(None) => self.has_input_ended = true,
                 Poll::Pending => {
                     if self.coalescer.is_none() || !self.linger.has_ended(cx) {
                         return Poll::Pending;
@@ -146,8 +146,8 @@ where
 /// # Errors
 /// No error is known: the columns keep their lengths and their types.
 pub fn compact(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
-    let held = batch.columns().iter().map(compacted);
-    let columns: Vec<Option<ArrayRef>> = held.collect();
+    let copies = batch.columns().iter().map(compacted);
+    let columns: Vec<Option<ArrayRef>> = copies.collect();
     if columns.iter().all(Option::is_none) {
         return Ok(batch);
     }
@@ -160,9 +160,9 @@ pub fn compact(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
 /// Returns a compact copy of the array, or `None` if the array is compact enough.
 fn compacted(array: &ArrayRef) -> Option<ArrayRef> {
     fn gc<T: ByteViewType>(array: &GenericByteViewArray<T>) -> Option<ArrayRef> {
-        let held: usize = array.data_buffers().iter().map(Buffer::len).sum();
+        let buffer_bytes: usize = array.data_buffers().iter().map(Buffer::len).sum();
         let used = array.total_buffer_bytes_used();
-        (held > used + used / 4 + SPARE_BYTES).then(|| Arc::new(array.gc()) as ArrayRef)
+        (buffer_bytes > used + used / 4 + SPARE_BYTES).then(|| Arc::new(array.gc()) as ArrayRef)
     }
     match array.data_type() {
         DataType::Utf8View => gc(array.as_string_view()),

@@ -15,7 +15,7 @@ use datafusion::physical_plan::repartition::REPARTITION_RANDOM_STATE;
 
 /// The most buckets that [`Buckets::for_partitions`] aims at. With more buckets, a batch has only a
 /// few rows of each.
-const MANY_BUCKETS: usize = 4096;
+const MAX_BUCKETS: usize = 4096;
 /// Range of the number of rounds. Smaller rounds need less memory for their groups, but more rounds
 /// make smaller pieces.
 const ROUNDS: Range<usize> = 16..128;
@@ -30,7 +30,7 @@ pub struct Buckets {
 
 /// Consecutive rows of one bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct BucketPiece {
     /// Number of the bucket: `round * partitions + partition`.
     pub bucket: usize,
     /// Number of rows. It is never zero.
@@ -39,11 +39,11 @@ pub struct Piece {
 
 /// Rows in the order of their buckets.
 #[derive(Debug, Clone)]
-pub struct Divided {
+pub struct DividedRows {
     /// The rows.
     pub batch: RecordBatch,
     /// The pieces that the rows consist of, by ascending bucket number.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<BucketPiece>,
 }
 
 impl Buckets {
@@ -59,13 +59,13 @@ impl Buckets {
 
     /// Creates a division with a number of rounds that suits the number of partitions.
     pub fn for_partitions(columns: Vec<usize>, partitions: usize) -> Self {
-        let rounds = (MANY_BUCKETS / partitions.max(1)).clamp(ROUNDS.start, ROUNDS.end);
+        let rounds = (MAX_BUCKETS / partitions.max(1)).clamp(ROUNDS.start, ROUNDS.end);
         Self::new(columns, partitions, rounds)
     }
 
     /// Returns a division with the same partitions and a single round.
     #[must_use]
-    pub fn in_one_round(&self) -> Self {
+    pub fn with_one_round(&self) -> Self {
         Self::new(self.columns.clone(), self.partitions, 1)
     }
 
@@ -103,7 +103,7 @@ impl Buckets {
     ///
     /// # Errors
     /// Fails if a column does not exist or cannot be hashed.
-    pub fn divide(&self, batch: &RecordBatch) -> Result<Divided> {
+    pub fn divide(&self, batch: &RecordBatch) -> Result<DividedRows> {
         let buckets = self.buckets_of(batch)?;
         // This is a counting sort. An element of `next` is first the number of rows before those of
         // its bucket, and then, while rows are placed, the place of the bucket's next row.
@@ -115,7 +115,7 @@ impl Buckets {
         for bucket in 0..self.count() {
             let rows = next[bucket + 1] as usize;
             if rows > 0 {
-                pieces.push(Piece { bucket, rows });
+                pieces.push(BucketPiece { bucket, rows });
             }
             next[bucket + 1] += next[bucket];
         }
@@ -125,7 +125,7 @@ impl Buckets {
             order[*place as usize] = row;
             *place += 1;
         }
-        Ok(Divided {
+        Ok(DividedRows {
             batch: take_record_batch(batch, &UInt32Array::from(order))?,
             pieces,
         })

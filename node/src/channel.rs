@@ -60,7 +60,7 @@ pub struct Transport {
 impl Service<Request<Body>> for Transport {
     type Response = Response<Incoming>;
     type Error = BoxError;
-    type Future = Call;
+    type Future = PendingCall;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::result::Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
@@ -70,15 +70,15 @@ impl Service<Request<Body>> for Transport {
         if let Some(header) = &self.node_header {
             header.add_to(request.headers_mut());
         }
-        Call(self.io.spawn(self.client.request(request)))
+        PendingCall(self.io.spawn(self.client.request(request)))
     }
 }
 
 /// A call that waits for the beginning of its answer. Dropping it ends the call.
 #[derive(Debug)]
-pub struct Call(JoinHandle<std::result::Result<Response<Incoming>, legacy::Error>>);
+pub struct PendingCall(JoinHandle<std::result::Result<Response<Incoming>, legacy::Error>>);
 
-impl Future for Call {
+impl Future for PendingCall {
     type Output = std::result::Result<Response<Incoming>, BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -89,7 +89,7 @@ impl Future for Call {
     }
 }
 
-impl Drop for Call {
+impl Drop for PendingCall {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -108,7 +108,7 @@ pub struct ChannelOptions {
     pub max_message_bytes: usize,
     /// Time without a new call after which a connection is closed, once its streams have ended.
     /// With `None`, connections are kept.
-    pub closed_after: Option<Duration>,
+    pub idle_timeout: Option<Duration>,
     /// TLS settings for connections. With `None`, connections are not encrypted.
     pub tls: Option<ClientTls>,
     /// Header that is added to each call if a node of the cluster makes the calls.
@@ -122,7 +122,7 @@ impl Default for ChannelOptions {
             stream_window_bytes: 2 * 1024 * 1024,
             connection_window_bytes: 16 * 1024 * 1024,
             max_message_bytes: 256 * 1024 * 1024,
-            closed_after: None,
+            idle_timeout: None,
             tls: None,
             node_header: None,
         }
@@ -139,10 +139,10 @@ pub struct Channels {
 impl Channels {
     /// Creates the pool of connections, which are made and served on the I/O runtime.
     pub fn new(options: &ChannelOptions, io: &Handle) -> Self {
-        let client = Client::builder(OnHandle(io.clone()))
+        let client = Client::builder(HandleExecutor(io.clone()))
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(options.closed_after)
+            .pool_idle_timeout(options.idle_timeout)
             .http2_only(true)
             .set_host(false)
             .http2_initial_stream_window_size(options.stream_window_bytes)
@@ -199,9 +199,9 @@ pub fn flight_client(address: &str, options: &ChannelOptions, io: &Handle) -> Re
 
 /// Spawns the tasks of connections on a runtime.
 #[derive(Debug, Clone)]
-struct OnHandle(Handle);
+struct HandleExecutor(Handle);
 
-impl<F> hyper::rt::Executor<F> for OnHandle
+impl<F> hyper::rt::Executor<F> for HandleExecutor
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
@@ -254,14 +254,15 @@ impl Service<Uri> for Connector {
             let Some(tls) = tls else {
                 return Ok(NodeStream::plain(stream));
             };
-            let secured = tokio::time::timeout(timeout, secured(stream.into_inner(), &tls, &host));
+            let secured =
+                tokio::time::timeout(timeout, connect_tls(stream.into_inner(), &tls, &host));
             let secured = secured.await.unwrap_or_else(|late| Err(late.into()));
             secured.map_err(|error| ConnectError(error.into()))
         })
     }
 }
 
-async fn secured(stream: TcpStream, tls: &ClientTls, host: &str) -> io::Result<NodeStream> {
+async fn connect_tls(stream: TcpStream, tls: &ClientTls, host: &str) -> io::Result<NodeStream> {
     let name = tls.name(host).ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidInput,

@@ -21,12 +21,12 @@ use tonic::body::Body;
 use tonic::transport::server::Connected;
 use tower::Service;
 
-use crate::gate::{Gate, admitted};
-use crate::held_back::HeldBack;
+use crate::gate::{Gate, admit_request};
+use crate::limited_connection::LimitedConnection;
 use crate::message_limit::MessageLimit;
-use crate::reset::with_resets_as_errors;
+use crate::reset::fail_on_reset;
 use crate::tls::{PeerKind, ServerTls};
-use crate::undecided::Undecided;
+use crate::unidentified_calls::UnidentifiedCalls;
 
 /// Largest size of a header list, in bytes. The default of 16 KiB is too small for large bearer
 /// tokens.
@@ -47,9 +47,9 @@ pub const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Settings for how callers connect.
 #[derive(Debug, Clone)]
-pub struct Access {
+pub struct Entrance {
     /// The limit on the size of a message.
-    pub limit: MessageLimit,
+    pub message_limit: MessageLimit,
     /// Certificates that are shown to those who connect. With `None`, they connect without TLS.
     pub tls: Option<ServerTls>,
     /// Decides which calls are let in. With `None`, all calls are let in, because each message
@@ -57,11 +57,11 @@ pub struct Access {
     pub gate: Option<Arc<dyn Gate>>,
 }
 
-impl Access {
+impl Entrance {
     /// Lets everybody in, without TLS.
-    pub fn open(limit: MessageLimit) -> Self {
+    pub fn unguarded(limit: MessageLimit) -> Self {
         Self {
-            limit,
+            message_limit: limit,
             tls: None,
             gate: None,
         }
@@ -70,18 +70,18 @@ impl Access {
 
 /// Settings of the connections, and the service that serves them.
 #[derive(Debug)]
-pub(crate) struct Connections<S> {
+pub(crate) struct ConnectionServer<S> {
     http2: http2::Builder<TokioExecutor>,
     service: FlightServiceServer<S>,
-    access: Access,
+    entrance: Entrance,
     stopping: CancellationToken,
 }
 
-impl<S: FlightService> Connections<S> {
+impl<S: FlightService> ConnectionServer<S> {
     /// Creates the settings. No more calls are accepted once `stopping` is cancelled.
     pub(crate) fn new(
         service: FlightServiceServer<S>,
-        access: Access,
+        entrance: Entrance,
         stopping: CancellationToken,
     ) -> Self {
         let mut http2 = http2::Builder::new(TokioExecutor::new());
@@ -100,7 +100,7 @@ impl<S: FlightService> Connections<S> {
         Self {
             http2,
             service,
-            access,
+            entrance,
             stopping,
         }
     }
@@ -110,18 +110,18 @@ impl<S: FlightService> Connections<S> {
     pub(crate) fn serve(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
         let peer = stream.connect_info();
         let peer_address = peer.remote_addr();
-        let limit = self.access.limit;
-        let called = Arc::new(AtomicBool::new(false));
-        let calls = Arc::clone(&called);
-        let (service, gate) = (self.service.clone(), self.access.gate.clone());
-        let undecided = Arc::new(Undecided::new(gate.is_none()));
-        let held_back_by = Arc::clone(&undecided);
+        let limit = self.entrance.message_limit;
+        let has_calls = Arc::new(AtomicBool::new(false));
+        let calls = Arc::clone(&has_calls);
+        let (service, gate) = (self.service.clone(), self.entrance.gate.clone());
+        let undecided = Arc::new(UnidentifiedCalls::new(gate.is_none()));
+        let connection_calls = Arc::clone(&undecided);
         let answer = move |kind: PeerKind, request: hyper::Request<hyper::body::Incoming>| {
             calls.store(true, Ordering::Relaxed);
             // This happens at once: when the task below reaches the call, more of the connection
             // has been read.
             let mut undecided = undecided.begin();
-            let mut request = with_resets_as_errors(request.map(Body::new));
+            let mut request = fail_on_reset(request.map(Body::new));
             // `tonic::Request::remote_addr` reads this extension.
             request.extensions_mut().insert(peer.clone());
             request.extensions_mut().insert(kind);
@@ -130,7 +130,7 @@ impl<S: FlightService> Connections<S> {
                 let admitted = match &gate {
                     Some(gate) => {
                         let gate = gate.as_ref();
-                        admitted(gate, request, peer_address, limit, &mut undecided).await
+                        admit_request(gate, request, peer_address, limit, &mut undecided).await
                     }
                     None => Ok(request),
                 };
@@ -143,9 +143,9 @@ impl<S: FlightService> Connections<S> {
             }
         };
         let http2 = self.http2.clone();
-        let (tls, stopping) = (self.access.tls.clone(), self.stopping.clone());
+        let (tls, stopping) = (self.entrance.tls.clone(), self.stopping.clone());
         async move {
-            let (stream, kind) = match secured(stream, tls).await {
+            let (stream, kind) = match accept_tls(stream, tls).await {
                 Ok(secured) => secured,
                 Err(error) => {
                     tracing::debug!(%error, ?peer_address, "the TLS handshake of a connection failed");
@@ -153,10 +153,10 @@ impl<S: FlightService> Connections<S> {
                 }
             };
             let service = service_fn(move |request| answer(kind, request));
-            let stream = TokioIo::new(HeldBack::new(stream, held_back_by));
+            let stream = TokioIo::new(LimitedConnection::new(stream, connection_calls));
             let connection = http2.serve_connection(stream, service);
             let mut connection = pin!(connection);
-            let silent = silent(&called);
+            let silent = wait_if_silent(&has_calls);
             let served = tokio::select! {
                 served = &mut connection => served,
                 () = silent => {
@@ -176,17 +176,20 @@ impl<S: FlightService> Connections<S> {
 }
 
 /// Completes if nothing was called in time.
-async fn silent(called: &AtomicBool) {
+async fn wait_if_silent(called: &AtomicBool) {
     tokio::time::sleep(FIRST_CALL_TIMEOUT).await;
     if called.load(Ordering::Relaxed) {
         std::future::pending::<()>().await;
     }
 }
 
-type Secured = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+type ServerStream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// Accepts the connection with the current certificates, and returns what kind of peer it has.
-async fn secured(stream: TcpStream, tls: Option<ServerTls>) -> io::Result<(Secured, PeerKind)> {
+async fn accept_tls(
+    stream: TcpStream,
+    tls: Option<ServerTls>,
+) -> io::Result<(ServerStream, PeerKind)> {
     let Some(tls) = tls else {
         return Ok((Either::Left(stream), PeerKind::Unknown));
     };

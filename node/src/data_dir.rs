@@ -11,24 +11,24 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::disk::LocalDisk;
 use crate::durable;
-use crate::private;
+use crate::private_files;
 
 /// Format of the files in a data directory. A node refuses a directory with a newer format.
-const FORMAT: u32 = durable::FIRST_WITH_CHECKSUM;
+const FORMAT: u32 = durable::FIRST_CHECKSUM_FORMAT;
 const IDENTITY_FILE: &str = "volary.json";
 const LOCK_FILE: &str = "lock";
 
 /// The kind of node that a directory belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum NodeRole {
     /// A gateway. The directory holds its catalog.
     Gateway,
     /// A worker. The directory holds its shards.
     Worker,
 }
 
-impl std::fmt::Display for Role {
+impl std::fmt::Display for NodeRole {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Gateway => "gateway",
@@ -43,7 +43,7 @@ pub struct Identity {
     /// Format of the files.
     pub format: u32,
     /// Kind of the node.
-    pub role: Role,
+    pub role: NodeRole,
     /// Id of the cluster. It is `None` before a worker's first join.
     pub cluster_id: Option<ClusterId>,
     /// Id of the worker. It is `None` for a gateway, and before a worker's first join.
@@ -72,7 +72,7 @@ impl DataDir {
     /// another kind of node, cannot be closed to other users, has a newer format, or holds files
     /// that are not Volary's. `DATA_LOSS` if its identity cannot be read. Also the errors of the
     /// file system.
-    pub fn open(path: &Path, role: Role) -> Result<Self> {
+    pub fn open(path: &Path, role: NodeRole) -> Result<Self> {
         durable::create_directory(&LocalDisk, path)?;
         let lock = lock(path)?;
         let identity_path = path.join(IDENTITY_FILE);
@@ -96,7 +96,7 @@ impl DataDir {
         };
         // This happens only after the directory is known to be a node's: somebody may have named
         // the directory of something else by mistake.
-        private::close_directory(path)?;
+        private_files::restrict_directory(path)?;
         Ok(Self {
             path: path.to_owned(),
             identity: Mutex::new(identity),
@@ -108,7 +108,7 @@ impl DataDir {
     ///
     /// # Errors
     /// The errors of [`Self::open`], and `NOT_FOUND` if no node has used the directory.
-    pub fn open_existing(path: &Path, role: Role) -> Result<Self> {
+    pub fn open_existing(path: &Path, role: NodeRole) -> Result<Self> {
         if !path.join(IDENTITY_FILE).exists() {
             return Err(Error::not_found(format!(
                 "{} is not the data directory of a {role}",
@@ -163,13 +163,13 @@ impl DataDir {
     ///
     /// # Errors
     /// The errors of the file system.
-    pub fn keep_incarnations(&self, incarnations: Vec<Incarnation>) -> Result<()> {
+    pub fn record_incarnations(&self, incarnations: Vec<Incarnation>) -> Result<()> {
         let mut identity = self.identity.lock();
-        let kept = Identity {
+        let changed = Identity {
             incarnations,
             ..identity.clone()
         };
-        self.replace(&mut identity, kept)
+        self.replace(&mut identity, changed)
     }
 
     fn replace(&self, identity: &mut Identity, mut new: Identity) -> Result<()> {
@@ -180,14 +180,14 @@ impl DataDir {
     }
 }
 
-fn describe(role: Role, worker_id: Option<WorkerId>) -> String {
+fn describe(role: NodeRole, worker_id: Option<WorkerId>) -> String {
     worker_id.map_or_else(|| format!("a {role}"), |id| format!("worker {id}"))
 }
 
 fn lock(path: &Path) -> Result<File> {
     let lock_path = path.join(LOCK_FILE);
     let failed = |source| Error::io(format!("cannot lock {}", lock_path.display()), source);
-    let file = private::file_options()
+    let file = private_files::file_options()
         .create(true)
         .truncate(false)
         .write(true)
@@ -206,7 +206,7 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
-fn check_role(path: &Path, identity: &Identity, role: Role) -> Result<()> {
+fn check_role(path: &Path, identity: &Identity, role: NodeRole) -> Result<()> {
     if identity.role == role {
         return Ok(());
     }
@@ -250,23 +250,23 @@ mod tests {
     #[test]
     fn a_directory_is_used_by_one_process_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
-        let first = DataDir::open(dir.path(), Role::Worker).unwrap();
-        let error = DataDir::open(dir.path(), Role::Worker).unwrap_err();
+        let first = DataDir::open(dir.path(), NodeRole::Worker).unwrap();
+        let error = DataDir::open(dir.path(), NodeRole::Worker).unwrap_err();
         assert_eq!(error.code(), ErrorCode::AlreadyExists);
         drop(first);
-        DataDir::open(dir.path(), Role::Worker).unwrap();
+        DataDir::open(dir.path(), NodeRole::Worker).unwrap();
     }
 
     #[test]
     fn a_directory_of_another_role_worker_cluster_or_format_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let cluster = ClusterId::new();
-        let open = DataDir::open(dir.path(), Role::Worker).unwrap();
+        let open = DataDir::open(dir.path(), NodeRole::Worker).unwrap();
         open.claim(cluster, Some(WorkerId(1))).unwrap();
         assert!(open.claim(cluster, Some(WorkerId(2))).is_err());
         assert!(open.claim(ClusterId::new(), Some(WorkerId(1))).is_err());
         drop(open);
-        let error = DataDir::open(dir.path(), Role::Gateway).unwrap_err();
+        let error = DataDir::open(dir.path(), NodeRole::Gateway).unwrap_err();
         assert!(
             error.message().contains("of a worker, not of a gateway"),
             "{error}"
@@ -276,7 +276,7 @@ mod tests {
             r#"{"format": 99, "role": "moon"}"#,
         )
         .unwrap();
-        let error = DataDir::open(dir.path(), Role::Worker).unwrap_err();
+        let error = DataDir::open(dir.path(), NodeRole::Worker).unwrap_err();
         assert!(error.message().contains("format 99"), "{error}");
     }
 
@@ -298,14 +298,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(IDENTITY_FILE);
         fs::write(&file, first_format).unwrap();
-        let open = DataDir::open(dir.path(), Role::Worker).unwrap();
+        let open = DataDir::open(dir.path(), NodeRole::Worker).unwrap();
         let mut identity = open.identity();
         assert_eq!(identity.worker_id, Some(WorkerId(3)));
         identity.format = FORMAT;
         write_identity(&file, &identity).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), text);
         drop(open);
-        let open = DataDir::open(dir.path(), Role::Worker).unwrap();
+        let open = DataDir::open(dir.path(), NodeRole::Worker).unwrap();
         assert_eq!(open.identity(), identity);
     }
 
@@ -318,7 +318,7 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        DataDir::open(&path, Role::Gateway).unwrap();
+        DataDir::open(&path, NodeRole::Gateway).unwrap();
         assert_eq!(mode(&path), 0o700);
         assert_eq!(mode(&path.join(IDENTITY_FILE)), 0o600);
         // A directory that belongs to something else is not changed.
@@ -326,7 +326,7 @@ mod tests {
         fs::create_dir(&foreign).unwrap();
         fs::set_permissions(&foreign, fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(foreign.join("thesis.docx"), "").unwrap();
-        DataDir::open(&foreign, Role::Gateway).unwrap_err();
+        DataDir::open(&foreign, NodeRole::Gateway).unwrap_err();
         assert_eq!(mode(&foreign), 0o755);
     }
 
@@ -334,7 +334,7 @@ mod tests {
     fn a_directory_with_foreign_files_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("thesis.docx"), "").unwrap();
-        let error = DataDir::open(dir.path(), Role::Worker).unwrap_err();
+        let error = DataDir::open(dir.path(), NodeRole::Worker).unwrap_err();
         assert!(error.message().contains("thesis.docx"), "{error}");
     }
 }

@@ -44,7 +44,7 @@ enum SetBy {
 impl Deadline {
     /// Creates the deadline of a call that starts now and may take at most `limit`, or less if the
     /// client's `grpc-timeout` is shorter.
-    pub fn of(metadata: &MetadataMap, limit: Duration) -> Self {
+    pub fn from_metadata(metadata: &MetadataMap, limit: Duration) -> Self {
         let wanted = metadata
             .get(GRPC_TIMEOUT)
             .and_then(|value| value.to_str().ok())
@@ -68,7 +68,7 @@ impl Deadline {
 
     /// Returns the earlier deadline: this one, or a session's `statement_timeout` that starts now.
     #[must_use]
-    pub fn within(self, statement_timeout: Option<Duration>) -> Self {
+    pub fn with_session_timeout(self, statement_timeout: Option<Duration>) -> Self {
         let session = statement_timeout.map(|limit| Self {
             at: Instant::now() + limit.min(FOREVER),
             limit,
@@ -83,7 +83,7 @@ impl Deadline {
     /// Returns the earlier deadline: this one, or `limit` from now on. The ticket for a part of a
     /// result sets `limit`.
     #[must_use]
-    pub fn within_part(self, limit: Duration) -> Self {
+    pub fn with_ticket_timeout(self, limit: Duration) -> Self {
         let part = Self {
             at: Instant::now() + limit.min(FOREVER),
             limit,
@@ -96,14 +96,14 @@ impl Deadline {
     ///
     /// # Errors
     /// The errors of the work, and `DEADLINE_EXCEEDED` if the deadline passes.
-    pub async fn bound<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+    pub async fn run_until<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         timeout_at(self.at, work)
             .await
             .unwrap_or_else(|_| Err(self.error()))
     }
 
     /// Completes when the deadline passes, with the error that the call ends with.
-    pub async fn passes(self) -> Error {
+    pub async fn wait_expired(self) -> Error {
         sleep_until(self.at).await;
         self.error()
     }
@@ -169,9 +169,9 @@ mod tests {
     async fn work_that_takes_too_long_is_ended_with_deadline_exceeded() {
         let mut metadata = MetadataMap::new();
         metadata.insert(GRPC_TIMEOUT, "20m".parse().unwrap());
-        let deadline = Deadline::of(&metadata, Duration::from_secs(60));
+        let deadline = Deadline::from_metadata(&metadata, Duration::from_secs(60));
         let error = deadline
-            .bound(std::future::pending::<Result<()>>())
+            .run_until(std::future::pending::<Result<()>>())
             .await
             .unwrap_err();
         assert_eq!(error.code(), ErrorCode::DeadlineExceeded);
@@ -185,21 +185,24 @@ mod tests {
     async fn the_gateways_own_limit_holds_for_a_client_that_sets_none_or_a_longer_one() {
         let mut metadata = MetadataMap::new();
         let limit = Duration::from_secs(60);
-        assert_eq!(Deadline::of(&metadata, limit).set_by, SetBy::Gateway);
+        assert_eq!(
+            Deadline::from_metadata(&metadata, limit).set_by,
+            SetBy::Gateway
+        );
         metadata.insert(GRPC_TIMEOUT, "99999999H".parse().unwrap());
-        assert_eq!(Deadline::of(&metadata, limit).limit, limit);
-        let forever = Deadline::of(&metadata, Duration::MAX);
+        assert_eq!(Deadline::from_metadata(&metadata, limit).limit, limit);
+        let forever = Deadline::from_metadata(&metadata, Duration::MAX);
         assert_eq!(forever.set_by, SetBy::Client);
     }
 
     #[tokio::test]
     async fn the_sessions_timeout_holds_if_it_is_the_shortest() {
         let mut metadata = MetadataMap::new();
-        let deadline = Deadline::of(&metadata, Duration::from_secs(60));
-        assert_eq!(deadline.within(None).set_by, SetBy::Gateway);
-        let longer = deadline.within(Some(Duration::MAX));
+        let deadline = Deadline::from_metadata(&metadata, Duration::from_secs(60));
+        assert_eq!(deadline.with_session_timeout(None).set_by, SetBy::Gateway);
+        let longer = deadline.with_session_timeout(Some(Duration::MAX));
         assert_eq!(longer.set_by, SetBy::Gateway);
-        let shorter = deadline.within(Some(Duration::from_secs(5)));
+        let shorter = deadline.with_session_timeout(Some(Duration::from_secs(5)));
         let error = shorter.error();
         assert_eq!(error.code(), ErrorCode::DeadlineExceeded);
         assert!(
@@ -209,8 +212,8 @@ mod tests {
             "{error}"
         );
         metadata.insert(GRPC_TIMEOUT, "1S".parse().unwrap());
-        let deadline = Deadline::of(&metadata, Duration::from_secs(60));
-        let shortest = deadline.within(Some(Duration::from_secs(5)));
+        let deadline = Deadline::from_metadata(&metadata, Duration::from_secs(60));
+        let shortest = deadline.with_session_timeout(Some(Duration::from_secs(5)));
         assert_eq!(shortest.set_by, SetBy::Client);
     }
 }

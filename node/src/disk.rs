@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::private;
+use crate::private_files;
 
 /// The file system operations that the storage of a node needs beyond `std::fs`.
 ///
@@ -59,7 +59,7 @@ impl Disk for LocalDisk {
     }
 
     fn write_file(&self, path: &Path, content: &[u8]) -> io::Result<()> {
-        let mut file = private::file_options()
+        let mut file = private_files::file_options()
             .write(true)
             .create(true)
             .truncate(true)

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::disk::Disk;
-use crate::private;
+use crate::private_files;
 
 /// Replaces the content of `path` by `content`. After a crash, the file has either its whole old
 /// content or its whole new content.
@@ -31,10 +31,10 @@ pub fn replace_file(disk: &dyn Disk, path: &Path, content: &[u8]) -> Result<()> 
 /// The errors of the file system, with the path.
 pub fn sync_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
     disk.sync_directory(path)
-        .map_err(|source| not_synced(path, source))
+        .map_err(|source| sync_error(path, source))
 }
 
-fn not_synced(directory: &Path, source: io::Error) -> Error {
+fn sync_error(directory: &Path, source: io::Error) -> Error {
     let what = format!("cannot sync directory {}", directory.display());
     Error::io(what, source)
 }
@@ -59,14 +59,14 @@ pub fn remove_file(disk: &dyn Disk, path: &Path) -> Result<()> {
 /// The errors of the file system, with the path.
 pub fn create_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
     let parent = parent(path);
-    let made = match private::create_directory(path) {
+    let created = match private_files::create_directory(path) {
         Err(source) if source.kind() == ErrorKind::NotFound && parent != path => {
             create_directory(disk, parent)?;
-            private::create_directory(path)
+            private_files::create_directory(path)
         }
         made => made,
     };
-    let was_there = match made {
+    let existed = match created {
         Ok(()) => false,
         Err(_) if path.is_dir() => true,
         Err(source) => {
@@ -77,10 +77,10 @@ pub fn create_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
     match disk.sync_directory(parent) {
         // This process could not have created the directory there. The parent is, for example, the
         // mount point of a volume.
-        Err(source) if was_there && is_refusal(&source) => Ok(()),
+        Err(source) if existed && is_refusal(&source) => Ok(()),
         // An existing directory is synced, too: the process that created it may have been killed
         // before the name was durable.
-        synced => synced.map_err(|source| not_synced(parent, source)),
+        synced => synced.map_err(|source| sync_error(parent, source)),
     }
 }
 
@@ -128,7 +128,7 @@ pub fn to_json(value: &impl Serialize) -> Result<Vec<u8>> {
 }
 
 /// First format of JSON files with a checksum, which is the second format of all.
-pub const FIRST_WITH_CHECKSUM: u32 = 2;
+pub const FIRST_CHECKSUM_FORMAT: u32 = 2;
 
 fn checksum(body: &str) -> String {
     blake3::hash(body.as_bytes()).to_hex().to_string()
@@ -153,8 +153,9 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, newest_format: u32) -> Result
             return Err(Error::io(what, source));
         }
     };
-    let damaged =
-        |source: serde_json::Error| Error::with_source(ErrorCode::DataLoss, damaged(path), source);
+    let damaged = |source: serde_json::Error| {
+        Error::with_source(ErrorCode::DataLoss, damage_text(path), source)
+    };
     // The format is read first and alone: this release need not understand what a newer release
     // wrote beside it.
     let Format { format } = serde_json::from_slice(&text).map_err(damaged)?;
@@ -165,23 +166,23 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, newest_format: u32) -> Result
         )));
     }
     let has_checksum = format != 1;
-    if has_checksum && !has_its_checksum(&text) {
+    if has_checksum && !matches_checksum(&text) {
         return Err(Error::new(
             ErrorCode::DataLoss,
             format!(
                 "{}: its checksum does not match its content",
-                self::damaged(path)
+                damage_text(path)
             ),
         ));
     }
     serde_json::from_slice(&text).map(Some).map_err(damaged)
 }
 
-fn damaged(path: &Path) -> String {
+fn damage_text(path: &Path) -> String {
     format!("{} is damaged; restore it from a backup", path.display())
 }
 
-fn has_its_checksum(text: &[u8]) -> bool {
+fn matches_checksum(text: &[u8]) -> bool {
     let body_and_checksum = std::str::from_utf8(text)
         .ok()
         .and_then(|text| text.strip_suffix(AFTER_CHECKSUM))
@@ -230,17 +231,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("nest.json");
         let nest = Nest {
-            format: FIRST_WITH_CHECKSUM,
+            format: FIRST_CHECKSUM_FORMAT,
             eggs: vec![3, 5],
         };
         let text = to_json(&nest).unwrap();
         replace_file(&LocalDisk, &file, &text).unwrap();
-        assert_eq!(read_json(&file, FIRST_WITH_CHECKSUM).unwrap(), Some(nest));
+        assert_eq!(read_json(&file, FIRST_CHECKSUM_FORMAT).unwrap(), Some(nest));
         for bit in 0..text.len() * 8 {
             let mut flipped = text.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             fs::write(&file, &flipped).unwrap();
-            let read = read_json::<Nest>(&file, FIRST_WITH_CHECKSUM);
+            let read = read_json::<Nest>(&file, FIRST_CHECKSUM_FORMAT);
             // The format is checked first, so the error may say that a newer release wrote the
             // file.
             let error = read.expect_err("a flipped bit is not noticed");

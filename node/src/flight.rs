@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status, Streaming};
 use volary_flight_proto::{Error, ErrorCode};
 
 /// Stream of messages to a caller.
-pub type Messages<T> = BoxStream<'static, Result<T, Status>>;
+pub type MessageStream<T> = BoxStream<'static, Result<T, Status>>;
 
 /// The answer to a call.
 pub type Answer<T> = Result<Response<T>, Status>;
@@ -22,7 +22,7 @@ pub type Answer<T> = Result<Response<T>, Status>;
 pub trait Flight: Send + Sync + 'static {
     /// Returns the error for a call that this server does not serve. `call` is its name in
     /// Flight.proto.
-    fn not_served(&self, call: &'static str) -> Status {
+    fn unserved_error(&self, call: &'static str) -> Status {
         Error::new(
             ErrorCode::Unimplemented,
             format!("{call} is not served here"),
@@ -34,16 +34,16 @@ pub trait Flight: Send + Sync + 'static {
     fn handshake(
         &self,
         _request: Request<Streaming<HandshakeRequest>>,
-    ) -> impl Future<Output = Answer<Messages<HandshakeResponse>>> + Send {
-        ready(Err(self.not_served("Handshake")))
+    ) -> impl Future<Output = Answer<MessageStream<HandshakeResponse>>> + Send {
+        ready(Err(self.unserved_error("Handshake")))
     }
 
     /// Handles ListFlights.
     fn list_flights(
         &self,
         _request: Request<Criteria>,
-    ) -> impl Future<Output = Answer<Messages<FlightInfo>>> + Send {
-        ready(Err(self.not_served("ListFlights")))
+    ) -> impl Future<Output = Answer<MessageStream<FlightInfo>>> + Send {
+        ready(Err(self.unserved_error("ListFlights")))
     }
 
     /// Handles GetFlightInfo.
@@ -51,7 +51,7 @@ pub trait Flight: Send + Sync + 'static {
         &self,
         _request: Request<FlightDescriptor>,
     ) -> impl Future<Output = Answer<FlightInfo>> + Send {
-        ready(Err(self.not_served("GetFlightInfo")))
+        ready(Err(self.unserved_error("GetFlightInfo")))
     }
 
     /// Handles PollFlightInfo.
@@ -59,7 +59,7 @@ pub trait Flight: Send + Sync + 'static {
         &self,
         _request: Request<FlightDescriptor>,
     ) -> impl Future<Output = Answer<PollInfo>> + Send {
-        ready(Err(self.not_served("PollFlightInfo")))
+        ready(Err(self.unserved_error("PollFlightInfo")))
     }
 
     /// Handles GetSchema.
@@ -67,63 +67,63 @@ pub trait Flight: Send + Sync + 'static {
         &self,
         _request: Request<FlightDescriptor>,
     ) -> impl Future<Output = Answer<SchemaResult>> + Send {
-        ready(Err(self.not_served("GetSchema")))
+        ready(Err(self.unserved_error("GetSchema")))
     }
 
     /// Handles DoGet.
     fn do_get(
         &self,
         _request: Request<Ticket>,
-    ) -> impl Future<Output = Answer<Messages<FlightData>>> + Send {
-        ready(Err(self.not_served("DoGet")))
+    ) -> impl Future<Output = Answer<MessageStream<FlightData>>> + Send {
+        ready(Err(self.unserved_error("DoGet")))
     }
 
     /// Handles DoPut.
     fn do_put(
         &self,
         _request: Request<Streaming<FlightData>>,
-    ) -> impl Future<Output = Answer<Messages<PutResult>>> + Send {
-        ready(Err(self.not_served("DoPut")))
+    ) -> impl Future<Output = Answer<MessageStream<PutResult>>> + Send {
+        ready(Err(self.unserved_error("DoPut")))
     }
 
     /// Handles DoExchange.
     fn do_exchange(
         &self,
         _request: Request<Streaming<FlightData>>,
-    ) -> impl Future<Output = Answer<Messages<FlightData>>> + Send {
-        ready(Err(self.not_served("DoExchange")))
+    ) -> impl Future<Output = Answer<MessageStream<FlightData>>> + Send {
+        ready(Err(self.unserved_error("DoExchange")))
     }
 
     /// Handles DoAction.
     fn do_action(
         &self,
         _request: Request<Action>,
-    ) -> impl Future<Output = Answer<Messages<arrow_flight::Result>>> + Send {
-        ready(Err(self.not_served("DoAction")))
+    ) -> impl Future<Output = Answer<MessageStream<arrow_flight::Result>>> + Send {
+        ready(Err(self.unserved_error("DoAction")))
     }
 
     /// Handles ListActions.
     fn list_actions(
         &self,
         _request: Request<Empty>,
-    ) -> impl Future<Output = Answer<Messages<ActionType>>> + Send {
-        ready(Err(self.not_served("ListActions")))
+    ) -> impl Future<Output = Answer<MessageStream<ActionType>>> + Send {
+        ready(Err(self.unserved_error("ListActions")))
     }
 }
 
 /// The service of a [`Flight`] server.
 #[derive(Debug, Clone)]
-pub struct Served<F>(pub F);
+pub struct FlightAdapter<F>(pub F);
 
 #[tonic::async_trait]
-impl<F: Flight> FlightService for Served<F> {
-    type HandshakeStream = Messages<HandshakeResponse>;
-    type ListFlightsStream = Messages<FlightInfo>;
-    type DoGetStream = Messages<FlightData>;
-    type DoPutStream = Messages<PutResult>;
-    type DoExchangeStream = Messages<FlightData>;
-    type DoActionStream = Messages<arrow_flight::Result>;
-    type ListActionsStream = Messages<ActionType>;
+impl<F: Flight> FlightService for FlightAdapter<F> {
+    type HandshakeStream = MessageStream<HandshakeResponse>;
+    type ListFlightsStream = MessageStream<FlightInfo>;
+    type DoGetStream = MessageStream<FlightData>;
+    type DoPutStream = MessageStream<PutResult>;
+    type DoExchangeStream = MessageStream<FlightData>;
+    type DoActionStream = MessageStream<arrow_flight::Result>;
+    type ListActionsStream = MessageStream<ActionType>;
 
     async fn handshake(
         &self,

@@ -12,19 +12,22 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request};
 
+use crate::message_budget::{MessageBudget, Sender};
 use crate::message_limit::MessageLimit;
 use crate::tls::PeerKind;
-use crate::undecided::{Introduction, UndecidedCall};
-use crate::unfinished::{Sender, Unfinished};
+use crate::unidentified_calls::{Introduction, UnidentifiedCall};
 use crate::whole_messages::WholeMessages;
 
 /// Decides about calls by their headers.
 pub trait Gate: std::fmt::Debug + Send + Sync + 'static {
     /// Returns how the call is let in, or the status with which it is refused.
-    fn admit<'a>(&'a self, call: &'a CallHeaders<'a>) -> BoxFuture<'a, Result<Admission, Status>>;
+    fn admit<'a>(
+        &'a self,
+        call: &'a CallHeaders<'a>,
+    ) -> BoxFuture<'a, Result<AdmittedCall, Status>>;
 
     /// Returns the memory budget of messages that are not complete yet.
-    fn unfinished(&self) -> &Unfinished;
+    fn message_budget(&self) -> &MessageBudget;
 }
 
 /// The facts about a call that are known before its message is read.
@@ -53,9 +56,9 @@ impl CallHeaders<'_> {
 }
 
 /// The decision to let a call in.
-pub struct Admission {
+pub struct AdmittedCall {
     /// Value that the service receives as an extension of the request.
-    pub told: Box<dyn Told>,
+    pub extension: Box<dyn CallExtension>,
     /// The sender of the call. The call's incomplete messages count towards the sender's share of
     /// memory.
     pub sender: Sender,
@@ -66,25 +69,25 @@ pub struct Admission {
 }
 
 /// A value that can add itself to the extensions of a request.
-pub trait Told: std::fmt::Debug + Send {
+pub trait CallExtension: std::fmt::Debug + Send {
     /// Adds the value to the extensions.
-    fn tell(self: Box<Self>, extensions: &mut tonic::codegen::http::Extensions);
+    fn insert_into(self: Box<Self>, extensions: &mut tonic::codegen::http::Extensions);
 }
 
-impl<T: std::fmt::Debug + Clone + Send + Sync + 'static> Told for T {
-    fn tell(self: Box<Self>, extensions: &mut tonic::codegen::http::Extensions) {
+impl<T: std::fmt::Debug + Clone + Send + Sync + 'static> CallExtension for T {
+    fn insert_into(self: Box<Self>, extensions: &mut tonic::codegen::http::Extensions) {
         extensions.insert(*self);
     }
 }
 
 /// Returns the request if the gate lets it in. As long as the gate does not know the sender, the
 /// call counts as waiting in `undecided`.
-pub(crate) async fn admitted(
+pub(crate) async fn admit_request(
     gate: &dyn Gate,
     request: Request<Body>,
     peer: Option<SocketAddr>,
     limit: MessageLimit,
-    undecided: &mut UndecidedCall,
+    undecided: &mut UnidentifiedCall,
 ) -> Result<Request<Body>, Status> {
     let call = CallHeaders {
         path: request.uri().path(),
@@ -92,29 +95,32 @@ pub(crate) async fn admitted(
         peer,
         peer_kind: PeerKind::of(request.extensions()),
     };
-    let Admission {
-        told,
+    let AdmittedCall {
+        extension: told,
         sender,
         introduction,
-    } = admission(gate, &call, undecided).await?;
-    let introduction = introduction.map(|introduction| undecided.noting(introduction));
-    let (share, reading) = (gate.unfinished().share(sender), undecided.reading());
+    } = admit_call(gate, &call, undecided).await?;
+    let introduction = introduction.map(|introduction| undecided.watch_introduction(introduction));
+    let (share, reading) = (
+        gate.message_budget().share(sender),
+        undecided.read_progress(),
+    );
     let mut request = request.map(|body| {
         let body = WholeMessages::new(body, limit.bytes, share, introduction, reading);
         Body::new(body)
     });
-    told.tell(request.extensions_mut());
+    told.insert_into(request.extensions_mut());
     Ok(request)
 }
 
-async fn admission(
+async fn admit_call(
     gate: &dyn Gate,
     call: &CallHeaders<'_>,
-    undecided: &mut UndecidedCall,
-) -> Result<Admission, Status> {
-    let wait = |undecided: &mut UndecidedCall| {
-        let share = gate.unfinished().share(Sender::stranger(call.peer));
-        undecided.wait(share, call.bytes())
+    undecided: &mut UnidentifiedCall,
+) -> Result<AdmittedCall, Status> {
+    let wait = |undecided: &mut UnidentifiedCall| {
+        let share = gate.message_budget().share(Sender::stranger(call.peer));
+        undecided.register_waiting(share, call.bytes())
     };
     // A sender that is known at once, for example by a token, takes no place among the waiting
     // calls.
@@ -129,7 +135,7 @@ async fn admission(
     if admission.sender.is_stranger() {
         wait(undecided)?;
     } else {
-        undecided.know();
+        undecided.note_identified();
     }
     Ok(admission)
 }
@@ -142,7 +148,7 @@ mod tests {
     use tonic::codegen::Bytes;
 
     use super::*;
-    use crate::undecided::Undecided;
+    use crate::unidentified_calls::UnidentifiedCalls;
 
     const LIMIT: MessageLimit = MessageLimit {
         bytes: 1 << 20,
@@ -152,13 +158,13 @@ mod tests {
     const HEAD: [u8; 5] = [0, 0, 0, 0x17, 0x70];
 
     #[derive(Debug)]
-    struct ByPath(Unfinished);
+    struct ByPath(MessageBudget);
 
     impl Gate for ByPath {
         fn admit<'a>(
             &'a self,
             call: &'a CallHeaders<'a>,
-        ) -> BoxFuture<'a, Result<Admission, Status>> {
+        ) -> BoxFuture<'a, Result<AdmittedCall, Status>> {
             Box::pin(async {
                 if call.path == "/closed" {
                     return Err(Status::unauthenticated("log in"));
@@ -169,15 +175,15 @@ mod tests {
                     "/kea" => Sender::User("kea".into()),
                     _ => Sender::stranger(call.peer),
                 };
-                Ok(Admission {
-                    told: Box::new("kea".to_owned()),
+                Ok(AdmittedCall {
+                    extension: Box::new("kea".to_owned()),
                     sender,
                     introduction: is_short.then(|| Box::pin(refused) as Introduction),
                 })
             })
         }
 
-        fn unfinished(&self) -> &Unfinished {
+        fn message_budget(&self) -> &MessageBudget {
             &self.0
         }
     }
@@ -189,9 +195,9 @@ mod tests {
     }
 
     async fn admit(path: &str) -> Result<Request<Body>, Status> {
-        let gate = ByPath(Unfinished::new(1 << 20, "send less"));
-        let mut undecided = Arc::new(Undecided::new(false)).begin();
-        admitted(&gate, request(path), None, LIMIT, &mut undecided).await
+        let gate = ByPath(MessageBudget::new(1 << 20, "send less"));
+        let mut undecided = Arc::new(UnidentifiedCalls::new(false)).begin();
+        admit_request(&gate, request(path), None, LIMIT, &mut undecided).await
     }
 
     #[tokio::test]
@@ -209,28 +215,28 @@ mod tests {
 
     #[tokio::test]
     async fn headers_take_of_a_strangers_share_until_the_call_is_decided() {
-        let gate = ByPath(Unfinished::new(1 << 20, "send less"));
-        let calls = Arc::new(Undecided::new(false));
+        let gate = ByPath(MessageBudget::new(1 << 20, "send less"));
+        let calls = Arc::new(UnidentifiedCalls::new(false));
         let mut undecided = calls.begin();
         let mut request = request("/short");
         let large = vec![b'x'; 1000].try_into().unwrap();
         request.headers_mut().insert("large", large);
-        let admitted = admitted(&gate, request, None, LIMIT, &mut undecided).await;
+        let admitted = admit_request(&gate, request, None, LIMIT, &mut undecided).await;
         drop(admitted.unwrap());
         assert_eq!(gate.0.bytes(), "/short".len() + 32 + "large".len() + 1000);
-        assert!(!calls.is_known());
+        assert!(!calls.is_identified());
         drop(undecided);
         assert_eq!(gate.0.bytes(), 0);
     }
 
     #[tokio::test]
     async fn who_is_known_takes_nothing_and_is_known_on_the_connection() {
-        let gate = ByPath(Unfinished::new(1 << 20, "send less"));
-        let calls = Arc::new(Undecided::new(false));
+        let gate = ByPath(MessageBudget::new(1 << 20, "send less"));
+        let calls = Arc::new(UnidentifiedCalls::new(false));
         let mut undecided = calls.begin();
-        let admitted = admitted(&gate, request("/kea"), None, LIMIT, &mut undecided).await;
+        let admitted = admit_request(&gate, request("/kea"), None, LIMIT, &mut undecided).await;
         assert_eq!(gate.0.bytes(), 0);
-        assert!(calls.is_known());
+        assert!(calls.is_identified());
         drop(admitted.unwrap());
     }
 }

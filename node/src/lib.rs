@@ -10,6 +10,8 @@ pub mod admission;
 pub mod batches;
 /// Divides rows into hash buckets, so that a gateway can merge them piece by piece.
 pub mod buckets;
+/// Limits how long a node waits for the missing part of a call.
+mod call_timeout;
 /// Makes connections to other nodes.
 pub mod channel;
 /// Converts rows to the form in which clients receive them.
@@ -28,27 +30,27 @@ pub mod durable;
 pub mod flight;
 /// Decides from the headers of a call whether it is let in.
 pub mod gate;
-/// Reads the bytes of a connection only as far as its calls allow.
-mod held_back;
 /// Defines an expression that gateways and workers share: it tests whether a key is in a set of
 /// keys.
 pub mod key_set;
+/// Reads the bytes of a connection only as far as its calls allow.
+mod limited_connection;
 /// Decides how long rows wait for more rows to make a larger batch.
 pub mod linger;
 /// Binds the address that a node listens on.
 pub mod listener;
 /// Manages the memory and the spill space of a node's queries.
 pub mod memory;
+/// Limits the memory of messages that have arrived only in part.
+pub mod message_budget;
 /// Explains to clients that a message is larger than the node accepts.
 pub mod message_limit;
 /// Makes and checks the header by which a node proves that it is a node of the cluster.
 pub mod node_header;
 /// Raises and checks the limit on open files and connections of a process.
 pub mod open_files;
-/// Limits how long a node waits for the missing part of a call.
-mod patience;
 /// Creates files and directories that only the node's own user can read.
-pub mod private;
+pub mod private_files;
 /// Detects uploads that the client has broken off.
 mod reset;
 /// Rewrites the expressions of a logical plan.
@@ -62,7 +64,7 @@ pub mod runtimes;
 /// Checks and generates the secret that the nodes of a cluster share.
 pub mod secret;
 /// Runs a node's server from its start to its end.
-pub mod serving;
+pub mod server;
 /// Parses the sizes in settings: "512MiB", "50%".
 pub mod size;
 /// Carries the bytes of a connection to another node.
@@ -72,9 +74,7 @@ pub mod tls;
 /// Pushes filters down without mistaking one column for another.
 pub mod unambiguous_pushdown;
 /// Tracks the calls of a connection on which no sender is identified yet.
-pub mod undecided;
-/// Limits the memory of messages that have arrived only in part.
-pub mod unfinished;
+pub mod unidentified_calls;
 /// Limits functions that make large values from small ones.
 pub mod value_limit;
 /// Hands on each message of a call once it is complete.

@@ -12,7 +12,7 @@ const LINGER: Duration = Duration::from_millis(10);
 /// is not delayed. Later rows wait a few milliseconds.
 #[derive(Debug, Default)]
 pub struct Linger {
-    any_sent: bool,
+    has_sent: bool,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -20,7 +20,7 @@ impl Linger {
     /// Returns whether the rows that are ready have waited long enough for more. If not, it wakes
     /// the task when they have. Must be called within a runtime.
     pub fn has_ended(&mut self, cx: &mut Context<'_>) -> bool {
-        !self.any_sent
+        !self.has_sent
             || self
                 .timer
                 .get_or_insert_with(|| Box::pin(sleep(LINGER)))
@@ -30,9 +30,9 @@ impl Linger {
     }
 
     /// Notes that rows are sent. Rows that come after them start a new wait.
-    pub fn sent(&mut self) {
+    pub fn note_sent(&mut self) {
         *self = Self {
-            any_sent: true,
+            has_sent: true,
             timer: None,
         };
     }

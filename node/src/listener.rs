@@ -76,20 +76,20 @@ impl Listener {
 
     /// Returns the connections as they are accepted.
     pub(crate) fn accept(self) -> impl Stream<Item = std::io::Result<TcpStream>> {
-        Unhurried::new(self.incoming)
+        PausingAccept::new(self.incoming)
     }
 }
 
 /// Stream of accepted connections that pauses when no more files may be open. The connection that
 /// could not be accepted is still pending, so accepting it again without a pause would be a busy
 /// loop.
-struct Unhurried<S> {
+struct PausingAccept<S> {
     accepted: S,
     pause: Option<Pin<Box<Sleep>>>,
     warned_at: Option<Instant>,
 }
 
-impl<S> Unhurried<S> {
+impl<S> PausingAccept<S> {
     fn new(accepted: S) -> Self {
         Self {
             accepted,
@@ -114,7 +114,7 @@ impl<S> Unhurried<S> {
     }
 }
 
-impl<S, C> Stream for Unhurried<S>
+impl<S, C> Stream for PausingAccept<S>
 where
     S: Stream<Item = std::io::Result<C>> + Unpin,
 {
@@ -155,7 +155,7 @@ mod tests {
         let reset = || Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
         let accepted = [out_of_files(), Ok(1), out_of_files(), reset(), Ok(2)];
         let started = Instant::now();
-        let mut incoming = Unhurried::new(stream::iter(accepted));
+        let mut incoming = PausingAccept::new(stream::iter(accepted));
         assert_eq!(incoming.next().await.unwrap().unwrap(), 1);
         // Other errors concern only the one connection.
         let kind = incoming.next().await.unwrap().unwrap_err().kind();

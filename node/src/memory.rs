@@ -1,11 +1,11 @@
 //! Manages the memory and the spill space of a node's queries.
 
-mod attributed;
+mod attributed_pool;
 mod outgoing;
-mod per_query;
 mod process;
+mod process_limited_pool;
+mod query_memory;
 mod watch;
-mod within_process;
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -20,13 +20,13 @@ use volary_flight_proto::{Error, Result};
 
 use crate::size::MemorySize;
 
-use attributed::Attributed;
-pub use outgoing::outgoing;
-pub use per_query::{Limit, PerQuery};
-pub(crate) use process::BeingMade;
+use attributed_pool::AttributedPool;
+pub use outgoing::reserve_outgoing;
+pub(crate) use process::ProcessReservation;
 pub use process::{Excess, ProcessMemory};
-pub use watch::{LEAST_ENDED_BYTES, end_largest_when_full};
-use within_process::WithinProcess;
+use process_limited_pool::ProcessLimitedPool;
+pub use query_memory::{ByteLimit, QueryMemory};
+pub use watch::{MIN_ENDED_BYTES, end_largest_when_full};
 
 /// Number of the largest memory consumers that an out-of-memory error names.
 const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
@@ -60,7 +60,11 @@ impl Default for Config {
 ///
 /// # Errors
 /// The errors of the file system.
-pub fn runtime_env(config: &Config, data_dir: &Path, footers: usize) -> Result<Arc<RuntimeEnv>> {
+pub fn runtime_env(
+    config: &Config,
+    data_dir: &Path,
+    footer_cache_bytes: usize,
+) -> Result<Arc<RuntimeEnv>> {
     let spill = data_dir.join("spill");
     // Spilled data that a killed process has left behind is useless.
     match std::fs::remove_dir_all(&spill) {
@@ -77,12 +81,12 @@ pub fn runtime_env(config: &Config, data_dir: &Path, footers: usize) -> Result<A
         .with_mode(DiskManagerMode::Directories(vec![spill]))
         .with_max_temp_directory_size(config.spill_limit.bytes() as u64);
     let limit = config.limit.bytes();
-    let pool = WithinProcess::of_node(Attributed::new(FairSpillPool::new(limit)), limit);
+    let pool = ProcessLimitedPool::of_node(AttributedPool::new(FairSpillPool::new(limit)), limit);
     let pool = TrackConsumersPool::new(pool, NAMED_CONSUMERS);
     RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(pool))
         .with_disk_manager_builder(disk)
-        .with_metadata_cache_limit(footers)
+        .with_metadata_cache_limit(footer_cache_bytes)
         // A folder may have other files the next time.
         .with_object_list_cache_limit(0)
         .with_file_statistics_cache_limit(0)

@@ -35,7 +35,7 @@ impl MessageLimit {
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if the decompressed rows would be too large.
-    pub fn uncompressed(self, message: FlightData) -> Result<FlightData> {
+    pub fn check_uncompressed(self, message: FlightData) -> Result<FlightData> {
         let bytes = uncompressed_bytes(&message.data_header, &message.data_body);
         if bytes.is_none_or(|bytes| bytes <= self.bytes) {
             return Ok(message);

@@ -12,7 +12,7 @@ use volary_flight_proto::{Error, Result};
 
 use crate::gate::CallHeaders;
 
-const NAME: &str = "volary-node";
+const HEADER_NAME: &str = "volary-node";
 
 /// Time for which a sealed header is valid. It allows for clocks of two machines that differ by
 /// seconds.
@@ -24,7 +24,7 @@ const RENEWED_AFTER: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct NodeHeader {
     sealer: Sealer,
-    newest: Mutex<Option<(HeaderValue, Instant)>>,
+    cached: Mutex<Option<(HeaderValue, Instant)>>,
 }
 
 impl NodeHeader {
@@ -32,20 +32,20 @@ impl NodeHeader {
     pub fn new(sealer: Sealer) -> Self {
         Self {
             sealer,
-            newest: Mutex::default(),
+            cached: Mutex::default(),
         }
     }
 
     /// Adds the header to the headers of a call.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
         match self.value() {
-            Ok(value) => _ = headers.insert(NAME, value),
+            Ok(value) => _ = headers.insert(HEADER_NAME, value),
             Err(error) => tracing::error!(%error, "a call is sent without the node header"),
         }
     }
 
     fn value(&self) -> Result<HeaderValue> {
-        let mut newest = self.newest.lock();
+        let mut newest = self.cached.lock();
         if let Some((value, made_at)) = newest.as_ref()
             && made_at.elapsed() < RENEWED_AFTER
         {
@@ -66,14 +66,17 @@ impl NodeHeader {
 /// # Errors
 /// `PERMISSION_DENIED` if the certificate does not belong to a node, and the errors of
 /// [`Sealer::open`] for a header that was not sealed with this key or has expired.
-pub fn is_of_node(sealer: &Sealer, call: &CallHeaders<'_>) -> Result<bool> {
-    let Some(value) = call.headers.get(NAME) else {
+pub fn is_from_node(sealer: &Sealer, call: &CallHeaders<'_>) -> Result<bool> {
+    let Some(value) = call.headers.get(HEADER_NAME) else {
         return Ok(false);
     };
     call.peer_kind.check_is_node()?;
     let sealed = BASE64_URL_SAFE_NO_PAD.decode(value.as_bytes());
-    let sealed = sealed
-        .map_err(|_| Error::invalid(format!("the header {NAME} is not a valid node header")))?;
+    let sealed = sealed.map_err(|_| {
+        Error::invalid(format!(
+            "the header {HEADER_NAME} is not a valid node header"
+        ))
+    })?;
     sealer.open::<()>(Purpose::Node, &sealed)?;
     Ok(true)
 }
@@ -102,7 +105,7 @@ mod tests {
     #[test]
     fn a_node_is_known_by_the_key_and_by_its_certificate() {
         let is_of_node = |sealer: &Sealer, headers: &HeaderMap| {
-            is_of_node(sealer, &call(headers, PeerKind::Node))
+            is_from_node(sealer, &call(headers, PeerKind::Node))
         };
         let mut headers = HeaderMap::new();
         assert!(!is_of_node(&sealer("ours"), &headers).unwrap());
@@ -111,11 +114,11 @@ mod tests {
         assert!(is_of_node(&sealer("ours"), &headers).unwrap());
         let error = is_of_node(&sealer("another"), &headers).unwrap_err();
         assert_eq!(error.code(), ErrorCode::PermissionDenied);
-        let error = super::is_of_node(&sealer("ours"), &call(&headers, PeerKind::Client));
+        let error = is_from_node(&sealer("ours"), &call(&headers, PeerKind::Client));
         assert_eq!(error.unwrap_err().code(), ErrorCode::PermissionDenied);
         for nonsense in ["", "nonsense", "ä"] {
             let value = HeaderValue::from_bytes(nonsense.as_bytes()).unwrap();
-            headers.insert(NAME, value);
+            headers.insert(HEADER_NAME, value);
             let error = is_of_node(&sealer("ours"), &headers).unwrap_err();
             assert_eq!(error.code(), ErrorCode::InvalidArgument, "{nonsense}");
         }

@@ -13,7 +13,7 @@ const RESERVE: u64 = 100;
 
 /// Raises the limit of this process to the highest that it may set. Call it at the start of the
 /// process.
-pub fn raise() {
+pub fn raise_limit() {
     if let Err(error) = increase_nofile_limit(u64::MAX) {
         tracing::warn!(%error, "the limit on open files cannot be raised");
     }
@@ -30,7 +30,7 @@ pub fn limit() -> Option<u64> {
 ///
 /// # Errors
 /// `RESOURCE_EXHAUSTED`, with the limit and the need, if the workers need more files.
-pub fn check(process: &str, workers: usize, per_worker: u64) -> Result<()> {
+pub fn check_workers(process: &str, workers: usize, per_worker: u64) -> Result<()> {
     match limit() {
         Some(limit) => check_limit(limit, process, workers, per_worker),
         None => Ok(()),
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn the_limit_is_raised_and_never_lowered() {
         let before = limit().unwrap();
-        raise();
+        raise_limit();
         assert!(limit().unwrap() >= before);
     }
 }

@@ -9,7 +9,7 @@ use tonic::codegen::http::Request;
 use tonic::{Code, Status};
 
 /// Wraps a request so that its stream fails if the client breaks it off.
-pub(crate) fn with_resets_as_errors(request: Request<Body>) -> Request<Body> {
+pub(crate) fn fail_on_reset(request: Request<Body>) -> Request<Body> {
     request.map(|body| Body::new(body.map_err(as_error)))
 }
 
@@ -42,7 +42,7 @@ mod tests {
             (Code::Unavailable, Code::Unavailable),
         ] {
             let request = Request::new(broken(sent));
-            let body = with_resets_as_errors(request).into_body();
+            let body = fail_on_reset(request).into_body();
             let error = body.collect().await.unwrap_err();
             assert_eq!(error.code(), seen);
         }

@@ -9,13 +9,13 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
-pub use on_cpu::{CpuStream, OnCpu};
-pub use plan::{RunningPlan, StopsWhenDropped};
+pub use cpu_stream::{CpuItems, CpuStream};
+pub use plan::{PlanOwner, RunningPlan};
 pub use turns::check_awaited;
-use turns::{InTurns, Turns, Work};
+use turns::{PermittedFuture, UserPermits, Work};
 
 /// Computes streams on the CPU runtime.
-mod on_cpu;
+mod cpu_stream;
 /// Represents a plan that runs.
 mod plan;
 /// Decides which tasks compute if there is more to compute than there are processors.
@@ -43,7 +43,7 @@ pub struct Runtimes {
     cpu: Handle,
     io: Handle,
     health: Handle,
-    turns: Turns,
+    permits: UserPermits,
 }
 
 /// Owns the runtimes. Dropping it ends them without waiting for running tasks.
@@ -63,17 +63,21 @@ impl OwnedRuntimes {
     pub fn start(cpu_threads: Option<usize>) -> Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let computing = cpu_threads.unwrap_or(cores).max(1);
-        let cpu = build("volary-cpu", Turns::threads(computing), lower_priority)?;
+        let cpu = build(
+            "volary-cpu",
+            UserPermits::threads(computing),
+            lower_priority,
+        )?;
         let io = build("volary-io", cores.clamp(1, 4), || {})?;
         let health = build("volary-health", 1, || {})?;
-        let turns = Turns::new(computing);
+        let turns = UserPermits::new(computing);
         health.spawn(turns.clone().pass_on());
         Ok(Self {
             handles: Runtimes {
                 cpu: cpu.handle().clone(),
                 io: io.handle().clone(),
                 health: health.handle().clone(),
-                turns,
+                permits: turns,
             },
             runtimes: Some([cpu, io, health]),
         })
@@ -153,7 +157,7 @@ impl Runtimes {
     #[must_use]
     pub fn of_user(&self, user: u32) -> Self {
         Self {
-            turns: self.turns.of_user(user),
+            permits: self.permits.of_user(user),
             ..self.clone()
         }
     }
@@ -168,9 +172,9 @@ impl Runtimes {
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let turn = self.turns.work();
-        let _awaited = turn.awaited();
-        run_on(&self.cpu, InTurns::new(turn.task(), work)).await
+        let turn = self.permits.work();
+        let _awaited = turn.awaited_guard();
+        run_on(&self.cpu, PermittedFuture::new(turn.task(), work)).await
     }
 
     /// Runs `work` on the I/O runtime. Dropping the returned future cancels the work between two of
@@ -193,23 +197,23 @@ impl Runtimes {
         &self,
         stream: SendableRecordBatchStream,
         reader_timeout: Duration,
-        plan: StopsWhenDropped,
+        plan: PlanOwner,
     ) -> CpuStream {
         let schema = stream.schema();
         let task = plan.work().task();
-        let rows = OnCpu::start(
+        let rows = CpuItems::start(
             &self.cpu,
             stream,
             reader_timeout,
             task,
-            Some(plan.running()),
+            Some(plan.running_plan()),
         );
         CpuStream::new(schema, rows, plan)
     }
 
     /// Creates a work that has computed nothing yet.
     pub(crate) fn work(&self) -> Work {
-        self.turns.work()
+        self.permits.work()
     }
 
     /// Polls a stream of any items on the CPU runtime and hands the items over. The first error is
@@ -219,12 +223,12 @@ impl Runtimes {
         &self,
         stream: impl Stream<Item = Result<T, E>> + Send + Unpin + 'static,
         reader_timeout: Duration,
-    ) -> OnCpu<T, E>
+    ) -> CpuItems<T, E>
     where
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        OnCpu::start(&self.cpu, stream, reader_timeout, self.work().task(), None)
+        CpuItems::start(&self.cpu, stream, reader_timeout, self.work().task(), None)
     }
 }
 

@@ -10,13 +10,13 @@ use std::net::SocketAddr;
 use volary_flight_proto::seal::Key;
 use volary_flight_proto::{Error, Result};
 
-use crate::data_dir::Role;
+use crate::data_dir::NodeRole;
 
 /// The fewest bits that a secret must have. A secret with fewer bits can be guessed.
-const LEAST_BITS: usize = 128;
+const MIN_BITS: usize = 128;
 /// The fewest different characters that a secret must have. A random secret of that many bits has
 /// more.
-const LEAST_DIFFERENT: usize = 8;
+const MIN_DIFFERENT_CHARACTERS: usize = 8;
 
 /// Generates a secret of 256 bits from the operating system's randomness, in hexadecimal.
 pub fn generate() -> String {
@@ -50,18 +50,18 @@ pub fn check_for_users(has_secret: bool) -> Result<()> {
 /// # Errors
 /// `INVALID_ARGUMENT` for a secret that can be guessed, and for a missing secret if other machines
 /// can reach the node.
-pub fn check(node: Role, secret: Option<&str>, listen: SocketAddr) -> Result<()> {
+pub fn check(node: NodeRole, secret: Option<&str>, listen: SocketAddr) -> Result<()> {
     if let Some(secret) = secret
-        && bits(secret.trim()) < LEAST_BITS
+        && bits(secret.trim()) < MIN_BITS
     {
         return Err(Error::invalid(format!(
-            "{node}.secret is so short that it could be guessed: it must have {LEAST_BITS} bits, which are {} hexadecimal digits or {} other characters; `volary secret new` prints a good one",
-            LEAST_BITS / 4,
-            LEAST_BITS.div_ceil(6),
+            "{node}.secret is so short that it could be guessed: it must have {MIN_BITS} bits, which are {} hexadecimal digits or {} other characters; `volary secret new` prints a good one",
+            MIN_BITS / 4,
+            MIN_BITS.div_ceil(6),
         )));
     }
     if let Some(secret) = secret
-        && secret.chars().collect::<BTreeSet<_>>().len() < LEAST_DIFFERENT
+        && secret.chars().collect::<BTreeSet<_>>().len() < MIN_DIFFERENT_CHARACTERS
     {
         return Err(Error::invalid(format!(
             "{node}.secret has so few different characters that it could be guessed; `volary secret new` prints a good one"
@@ -69,8 +69,8 @@ pub fn check(node: Role, secret: Option<&str>, listen: SocketAddr) -> Result<()>
     }
     if secret.is_none() && !listen.ip().is_loopback() {
         let others = match node {
-            Role::Gateway => "worker.secret on the workers",
-            Role::Worker => "gateway.secret on the gateway",
+            NodeRole::Gateway => "worker.secret on the workers",
+            NodeRole::Worker => "gateway.secret on the gateway",
         };
         return Err(Error::invalid(format!(
             "{node}.listen is {listen}, which other machines reach: set {node}.secret (and the same {others}); `volary secret new` prints a good one"
@@ -87,23 +87,23 @@ mod tests {
     fn a_node_that_others_reach_has_a_secret_that_cannot_be_guessed() {
         let address = |text: &str| text.parse::<SocketAddr>().unwrap();
         let (here, everywhere) = (address("127.0.0.1:7100"), address("0.0.0.0:7100"));
-        check(Role::Gateway, None, here).unwrap();
-        check(Role::Gateway, Some(&generate()), everywhere).unwrap();
+        check(NodeRole::Gateway, None, here).unwrap();
+        check(NodeRole::Gateway, Some(&generate()), everywhere).unwrap();
         let of_hexadecimal = "0123456789abcdef0123456789abcdef";
         let of_base64 = "gLNwg6hcbLVKr7c3k5J2iA";
         for good in [of_hexadecimal, of_base64] {
-            check(Role::Gateway, Some(good), everywhere).unwrap();
+            check(NodeRole::Gateway, Some(good), everywhere).unwrap();
             for address in [here, everywhere] {
-                let short = check(Role::Worker, Some(&good[1..]), address).unwrap_err();
+                let short = check(NodeRole::Worker, Some(&good[1..]), address).unwrap_err();
                 assert!(short.message().starts_with("worker.secret is so short"));
                 assert!(short.message().contains("volary secret new"), "{short}");
             }
         }
         let blank = " ".repeat(50);
-        check(Role::Worker, Some(&blank), here).unwrap_err();
-        let uniform = check(Role::Worker, Some(&"zy".repeat(30)), here).unwrap_err();
+        check(NodeRole::Worker, Some(&blank), here).unwrap_err();
+        let uniform = check(NodeRole::Worker, Some(&"zy".repeat(30)), here).unwrap_err();
         assert!(uniform.message().contains("few different"), "{uniform}");
-        let none = check(Role::Worker, None, everywhere).unwrap_err();
+        let none = check(NodeRole::Worker, None, everywhere).unwrap_err();
         let said = "worker.listen is 0.0.0.0:7100, which other machines reach: set worker.secret (and the same gateway.secret on the gateway); `volary secret new` prints a good one";
         assert_eq!(none.message(), said);
     }

@@ -41,7 +41,7 @@ impl PhysicalOptimizerRule for UnambiguousPushdown {
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let children = plan.children();
-        if children.iter().copied().all(are_unique_throughout) {
+        if children.iter().copied().all(has_unambiguous_names) {
             return self.0.optimize(plan, config);
         }
         let children = children
@@ -60,28 +60,32 @@ impl PhysicalOptimizerRule for UnambiguousPushdown {
     }
 }
 
-fn are_unique_throughout(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    are_unique(&plan.schema())
-        && lead_to_the_same_columns(plan)
-        && plan.children().into_iter().all(are_unique_throughout)
+fn has_unambiguous_names(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    has_unique_names(&plan.schema())
+        && names_match_inputs(plan)
+        && plan.children().into_iter().all(has_unambiguous_names)
 }
 
 /// Returns whether the operator's column names lead to the same values in the children that its
 /// filters are pushed to.
-fn lead_to_the_same_columns(plan: &Arc<dyn ExecutionPlan>) -> bool {
+fn names_match_inputs(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         let (left, right) = (join.left().schema(), join.right().schema());
         let mut keys = join.on().iter();
         return match join.join_type() {
-            JoinType::LeftSemi => keys.all(|(left, partner)| leads_to(left, &right, partner)),
-            JoinType::RightSemi => keys.all(|(partner, right)| leads_to(right, &left, partner)),
+            JoinType::LeftSemi => {
+                keys.all(|(left, partner)| key_name_matches(left, &right, partner))
+            }
+            JoinType::RightSemi => {
+                keys.all(|(partner, right)| key_name_matches(right, &left, partner))
+            }
             _ => true,
         };
     }
     if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
         let input = aggregate.input().schema();
         let mut groups = aggregate.group_expr().expr().iter();
-        return groups.all(|(group, name)| leads_by_name_to(name, &input, group));
+        return groups.all(|(group, name)| name_matches(name, &input, group));
     }
     if plan.is::<UnionExec>() {
         let union = plan.schema();
@@ -93,18 +97,22 @@ fn lead_to_the_same_columns(plan: &Arc<dyn ExecutionPlan>) -> bool {
     true
 }
 
-fn names(of: &Schema) -> impl Iterator<Item = &String> {
-    of.fields().iter().map(|field| field.name())
+fn names(schema: &Schema) -> impl Iterator<Item = &String> {
+    schema.fields().iter().map(|field| field.name())
 }
 
 /// Returns whether a key's name belongs to no column of the other side, or only to the key's
 /// partner.
-fn leads_to(key: &Arc<dyn PhysicalExpr>, other: &Schema, partner: &Arc<dyn PhysicalExpr>) -> bool {
+fn key_name_matches(
+    key: &Arc<dyn PhysicalExpr>,
+    other: &Schema,
+    partner: &Arc<dyn PhysicalExpr>,
+) -> bool {
     key.downcast_ref::<Column>()
-        .is_none_or(|key| leads_by_name_to(key.name(), other, partner))
+        .is_none_or(|key| name_matches(key.name(), other, partner))
 }
 
-fn leads_by_name_to(name: &str, input: &Schema, expected: &Arc<dyn PhysicalExpr>) -> bool {
+fn name_matches(name: &str, input: &Schema, expected: &Arc<dyn PhysicalExpr>) -> bool {
     input.column_with_name(name).is_none_or(|(found, _)| {
         let expected = expected.downcast_ref::<Column>();
         expected.is_some_and(|expected| expected.index() == found)
@@ -112,7 +120,7 @@ fn leads_by_name_to(name: &str, input: &Schema, expected: &Arc<dyn PhysicalExpr>
 }
 
 /// Returns whether all column names differ.
-fn are_unique(schema: &Schema) -> bool {
+fn has_unique_names(schema: &Schema) -> bool {
     let mut names = HashSet::with_capacity(schema.fields().len());
     schema
         .fields()

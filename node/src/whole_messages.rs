@@ -17,9 +17,9 @@ use tonic::body::Body;
 use tonic::codegen::Bytes;
 use volary_flight_proto::{Error, Result};
 
-use crate::patience::{PERIOD, Patience, StrangersTime};
-use crate::undecided::{Introduction, Reading};
-use crate::unfinished::Share;
+use crate::call_timeout::{PROGRESS_PERIOD, ProgressTimeout, StrangerTimeout};
+use crate::message_budget::BudgetShare;
+use crate::unidentified_calls::{Introduction, ReadProgress};
 
 /// Length of the head of each message, in bytes. The head says whether the message is compressed (1
 /// byte) and how long it is (4 bytes, big-endian).
@@ -31,36 +31,36 @@ const SMALL_BYTES: usize = 4 << 10;
 const COPIED_BYTES: usize = 64 << 10;
 
 /// The most bytes that an unidentified sender may send before it must be identified.
-pub const STRANGERS_BYTES: usize = 4 << 10;
+pub const MAX_UNIDENTIFIED_BYTES: usize = 4 << 10;
 
 /// A body that hands on complete messages only.
 pub(crate) struct WholeMessages {
     inner: Body,
     /// Size of the largest message. Longer messages are left to tonic, which refuses them by their
     /// length.
-    most_bytes: usize,
+    max_message_bytes: usize,
     period: Duration,
-    share: Share,
+    share: BudgetShare,
     /// State of an unidentified sender. It is `None` once the sender is identified.
     stranger: Option<Stranger>,
-    reading: Reading,
-    state: State,
-    held: Held,
+    read_progress: ReadProgress,
+    state: BodyState,
+    partial: PartialMessage,
     /// Complete messages that are still to be handed on.
-    whole: VecDeque<Bytes>,
+    complete: VecDeque<Bytes>,
     /// Bytes of `share` that belong to `whole`.
-    whole_bytes: usize,
-    patience: Option<Patience>,
+    complete_bytes: usize,
+    progress_timeout: Option<ProgressTimeout>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BodyState {
     Open,
     /// The sender is being identified. Nothing more is read until that is done.
-    Asking,
+    Identifying,
     /// Bytes are handed on as they come. tonic has seen the head, and refuses the call.
-    Through,
-    Over,
+    PassThrough,
+    Ended,
 }
 
 /// A sender that is not identified yet.
@@ -68,7 +68,7 @@ struct Stranger {
     introduction: Introduction,
     /// Number of bytes that it has sent.
     received: usize,
-    time: StrangersTime,
+    timeout: StrangerTimeout,
 }
 
 impl fmt::Debug for WholeMessages {
@@ -85,133 +85,133 @@ impl WholeMessages {
     /// introduction ends. The body reports to `reading` how far it is read.
     pub(crate) fn new(
         inner: Body,
-        most_bytes: usize,
-        share: Share,
+        max_message_bytes: usize,
+        share: BudgetShare,
         introduction: Option<Introduction>,
-        reading: Reading,
+        read_progress: ReadProgress,
     ) -> Self {
         let stranger = introduction.map(|introduction| Stranger {
             introduction,
             received: 0,
-            time: StrangersTime::new(PERIOD),
+            timeout: StrangerTimeout::new(PROGRESS_PERIOD),
         });
         Self {
             inner,
-            most_bytes,
-            period: PERIOD,
+            max_message_bytes,
+            period: PROGRESS_PERIOD,
             share,
             stranger,
-            reading,
-            state: State::Open,
-            held: Held::default(),
-            whole: VecDeque::new(),
-            whole_bytes: 0,
-            patience: None,
+            read_progress,
+            state: BodyState::Open,
+            partial: PartialMessage::default(),
+            complete: VecDeque::new(),
+            complete_bytes: 0,
+            progress_timeout: None,
         }
     }
 
-    fn take(&mut self, mut data: Bytes) -> Result<()> {
+    fn receive(&mut self, mut data: Bytes) -> Result<()> {
         if let Some(stranger) = &mut self.stranger {
             stranger.received += data.len();
-            if stranger.received > STRANGERS_BYTES {
-                stranger.time = stranger.time.of_introduction();
-                self.state = State::Asking;
+            if stranger.received > MAX_UNIDENTIFIED_BYTES {
+                stranger.timeout = stranger.timeout.for_introduction();
+                self.state = BodyState::Identifying;
             }
         }
         while !data.is_empty() {
-            if self.held.is_empty() {
-                let whole = whole_messages(&data, self.most_bytes);
+            if self.partial.is_empty() {
+                let whole = complete_length(&data, self.max_message_bytes);
                 if whole > 0 {
-                    self.whole.push_back(data.split_to(whole));
+                    self.complete.push_back(data.split_to(whole));
                     continue;
                 }
-                self.patience = None;
+                self.progress_timeout = None;
             }
-            let piece = data.split_to(self.held.missing().min(data.len()));
+            let piece = data.split_to(self.partial.missing().min(data.len()));
             self.share.grow(piece.len())?;
-            self.held.push(piece);
-            if self.held.is_to_be_refused(self.most_bytes) {
-                self.hand_on();
-                self.whole.push_back(data);
-                self.state = State::Through;
+            self.partial.push(piece);
+            if self.partial.must_be_refused(self.max_message_bytes) {
+                self.finish_message();
+                self.complete.push_back(data);
+                self.state = BodyState::PassThrough;
                 return Ok(());
             }
-            if self.held.missing() == 0 {
-                self.hand_on();
+            if self.partial.missing() == 0 {
+                self.finish_message();
             }
         }
         Ok(())
     }
 
-    fn hand_on(&mut self) {
-        self.whole_bytes += self.held.bytes;
-        self.whole.extend(self.held.take());
+    fn finish_message(&mut self) {
+        self.complete_bytes += self.partial.bytes;
+        self.complete.extend(self.partial.take());
     }
 
     /// Completes if the missing part of a message does not arrive in time.
-    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         if let Some(stranger) = &mut self.stranger {
-            return stranger.time.poll_message(stranger.received, cx);
+            return stranger.timeout.poll_message(stranger.received, cx);
         }
         // A known sender may wait as long as it likes between two messages.
-        if self.held.is_empty() {
+        if self.partial.is_empty() {
             return Poll::Pending;
         }
-        let (bytes, period) = (self.held.bytes, self.period);
+        let (bytes, period) = (self.partial.bytes, self.period);
         let patience = self
-            .patience
-            .get_or_insert_with(|| Patience::new(period, bytes));
+            .progress_timeout
+            .get_or_insert_with(|| ProgressTimeout::new(period, bytes));
         patience.poll_end(bytes, cx)
     }
 
     /// Waits until the introduction has identified the sender.
-    fn poll_sender(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+    fn poll_identified(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         let Some(stranger) = &mut self.stranger else {
             return Poll::Ready(Ok(()));
         };
         let Poll::Ready(sender) = stranger.introduction.poll_unpin(cx) else {
-            let late = ready!(stranger.time.poll_introduction(cx));
+            let late = ready!(stranger.timeout.poll_introduction(cx));
             return Poll::Ready(Err(late.into()));
         };
-        self.share.turn_to(sender?)?;
+        self.share.charge_to(sender?)?;
         self.stranger = None;
         Poll::Ready(Ok(()))
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         loop {
-            if self.state == State::Asking {
-                ready!(self.poll_sender(cx))?;
-                self.state = State::Open;
+            if self.state == BodyState::Identifying {
+                ready!(self.poll_identified(cx))?;
+                self.state = BodyState::Open;
             }
-            if let Some(data) = self.whole.pop_front() {
-                if self.whole.is_empty() {
-                    self.share.shrink(std::mem::take(&mut self.whole_bytes));
+            if let Some(data) = self.complete.pop_front() {
+                if self.complete.is_empty() {
+                    self.share.shrink(std::mem::take(&mut self.complete_bytes));
                 }
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
-            let received = self.reading.received();
+            let received = self.read_progress.received();
             let frame = match Pin::new(&mut self.inner).poll_frame(cx) {
                 Poll::Pending => {
-                    self.reading.wait(received, cx);
-                    let late = ready!(self.poll_patience(cx));
+                    self.read_progress.note_waiting(received, cx);
+                    let late = ready!(self.poll_timeout(cx));
                     return Poll::Ready(Some(Err(late.into())));
                 }
-                Poll::Ready(None) if self.held.is_empty() => return Poll::Ready(None),
+                Poll::Ready(None) if self.partial.is_empty() => return Poll::Ready(None),
                 Poll::Ready(None) => {
                     let error = Error::invalid(format!(
                         "the call ended in the middle of a message, of which {} bytes had arrived",
-                        self.held.bytes
+                        self.partial.bytes
                     ));
                     return Poll::Ready(Some(Err(error.into())));
                 }
                 Poll::Ready(Some(frame)) => frame?,
             };
             match frame.into_data() {
-                Ok(data) if self.state == State::Through => {
+                Ok(data) if self.state == BodyState::PassThrough => {
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
-                Ok(data) => self.take(data)?,
+                Ok(data) => self.receive(data)?,
                 Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
             }
         }
@@ -226,17 +226,17 @@ impl HttpBody for WholeMessages {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.state == State::Over {
+        if self.state == BodyState::Ended {
             return Poll::Ready(None);
         }
         let frame = ready!(self.poll(cx));
         if matches!(frame, None | Some(Err(_))) {
-            self.state = State::Over;
-            self.held = Held::default();
-            self.whole.clear();
+            self.state = BodyState::Ended;
+            self.partial = PartialMessage::default();
+            self.complete.clear();
             self.share.clear();
             self.stranger = None;
-            self.reading.end();
+            self.read_progress.note_end();
         }
         Poll::Ready(frame)
     }
@@ -244,7 +244,7 @@ impl HttpBody for WholeMessages {
 
 /// Returns the length of the complete messages at the beginning of `data`, in bytes. Stops before a
 /// message that is longer than `most_bytes`.
-fn whole_messages(data: &[u8], most_bytes: usize) -> usize {
+fn complete_length(data: &[u8], most_bytes: usize) -> usize {
     let mut whole = 0;
     while let Some(length) = Head::of(&data[whole..]).and_then(|head| head.length(most_bytes)) {
         match whole.checked_add(length) {
@@ -274,7 +274,7 @@ impl Head {
 
 /// The part of a message that has arrived.
 #[derive(Default)]
-struct Held {
+struct PartialMessage {
     pieces: VecDeque<Bytes>,
     /// Small pieces that have arrived after the last element of `pieces`.
     small: Vec<u8>,
@@ -282,7 +282,7 @@ struct Held {
     head: Vec<u8>,
 }
 
-impl Held {
+impl PartialMessage {
     fn is_empty(&self) -> bool {
         self.bytes == 0
     }
@@ -295,13 +295,13 @@ impl Held {
         }
     }
 
-    fn is_to_be_refused(&self, most_bytes: usize) -> bool {
+    fn must_be_refused(&self, most_bytes: usize) -> bool {
         Head::of(&self.head).is_some_and(|head| head.length(most_bytes).is_none())
     }
 
     fn push(&mut self, piece: Bytes) {
-        let of_head = HEAD_BYTES.saturating_sub(self.bytes).min(piece.len());
-        self.head.extend_from_slice(&piece[..of_head]);
+        let head_bytes = HEAD_BYTES.saturating_sub(self.bytes).min(piece.len());
+        self.head.extend_from_slice(&piece[..head_bytes]);
         self.bytes += piece.len();
         if piece.len() < SMALL_BYTES {
             self.small.extend_from_slice(&piece);
@@ -336,13 +336,13 @@ mod tests {
     use http_body_util::{BodyExt, StreamBody};
 
     use super::*;
-    use crate::undecided::Undecided;
-    use crate::unfinished::{Sender, Unfinished};
+    use crate::message_budget::{MessageBudget, Sender};
+    use crate::unidentified_calls::UnidentifiedCalls;
 
     const MOST: usize = 100_000;
 
-    fn budget(bytes: usize) -> Unfinished {
-        Unfinished::new(bytes, "send less")
+    fn budget(bytes: usize) -> MessageBudget {
+        MessageBudget::new(bytes, "send less")
     }
 
     fn message(bytes: usize) -> Vec<u8> {
@@ -368,9 +368,11 @@ mod tests {
 
     type Frames = stream::BoxStream<'static, Result<Frame<Bytes>, Status>>;
 
-    fn of_user(frames: Frames, budget: &Unfinished) -> WholeMessages {
+    fn of_user(frames: Frames, budget: &MessageBudget) -> WholeMessages {
         let share = budget.share(Sender::User("kea".into()));
-        let reading = Arc::new(Undecided::new(true)).begin().reading();
+        let reading = Arc::new(UnidentifiedCalls::new(true))
+            .begin()
+            .read_progress();
         WholeMessages::new(
             Body::new(StreamBody::new(frames)),
             MOST,
@@ -380,7 +382,7 @@ mod tests {
         )
     }
 
-    fn read(pieces: Vec<Vec<u8>>, budget: &Unfinished) -> WholeMessages {
+    fn read(pieces: Vec<Vec<u8>>, budget: &MessageBudget) -> WholeMessages {
         of_user(frames(pieces).boxed(), budget)
     }
 
@@ -455,7 +457,7 @@ mod tests {
         body.period = Duration::ZERO;
         assert!(next(&mut body).await.is_some());
         assert!(next(&mut body).now_or_never().is_none());
-        assert!(body.patience.is_none());
+        assert!(body.progress_timeout.is_none());
     }
 
     #[tokio::test]
@@ -486,7 +488,9 @@ mod tests {
 
     fn of_stranger(frames: Frames, introduction: Introduction) -> WholeMessages {
         let share = budget(1 << 20).share(Sender::stranger(None));
-        let reading = Arc::new(Undecided::new(false)).begin().reading();
+        let reading = Arc::new(UnidentifiedCalls::new(false))
+            .begin()
+            .read_progress();
         let body = Body::new(StreamBody::new(frames));
         WholeMessages::new(body, MOST, share, Some(introduction), reading)
     }
@@ -523,7 +527,7 @@ mod tests {
             }
             assert!(next(&mut body).now_or_never().is_none());
             let stranger = body.stranger.as_mut().unwrap();
-            stranger.time = StrangersTime::new(Duration::from_millis(1));
+            stranger.timeout = StrangerTimeout::new(Duration::from_millis(1));
             let error = next(&mut body).await.unwrap().unwrap_err();
             assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
             let text = format!("has stalled after {come} bytes");
@@ -536,7 +540,7 @@ mod tests {
     async fn who_is_asked_for_a_stranger_has_little_time_too() {
         let mut body = of_stranger(begun(vec![message(6000)]), nobody_says());
         let stranger = body.stranger.as_mut().unwrap();
-        stranger.time = StrangersTime::new(Duration::from_millis(1));
+        stranger.timeout = StrangerTimeout::new(Duration::from_millis(1));
         let error = next(&mut body).await.unwrap().unwrap_err();
         assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
         assert!(
@@ -550,12 +554,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_is_not_held_back_by_a_call_that_has_read_all_of_its_own() {
-        let calls = Arc::new(Undecided::new(false));
+        let calls = Arc::new(UnidentifiedCalls::new(false));
         let call = calls.begin();
         let body_of = |frames: Frames, introduction| {
             let share = budget(1 << 20).share(Sender::stranger(None));
             let body = Body::new(StreamBody::new(frames));
-            WholeMessages::new(body, MOST, share, Some(introduction), call.reading())
+            WholeMessages::new(body, MOST, share, Some(introduction), call.read_progress())
         };
         let is_readable = || {
             let cx = Context::from_waker(futures::task::noop_waker_ref());

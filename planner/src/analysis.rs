@@ -21,9 +21,9 @@ use tokio::sync::OnceCell;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 use volary_node::Runtimes;
-use volary_node::run::runnable;
+use volary_node::run::make_runnable;
 
-use crate::explain::{render_with_metrics, schema, to_batch};
+use crate::explain::{explain_batch, render_with_metrics, schema};
 use crate::gather::GatherExec;
 
 /// Returns the plan of an EXPLAIN ANALYZE. Its columns are those of [`schema`].
@@ -42,10 +42,10 @@ pub async fn analyze(
         plan,
         query_id,
         runtimes,
-        planning: started.elapsed(),
+        planning_time: started.elapsed(),
         verbose: analyze.verbose,
         schema: schema(),
-        shown: Arc::default(),
+        result: Arc::default(),
     };
     Ok(analysis.into_plan()?)
 }
@@ -57,10 +57,10 @@ struct Analysis {
     plan: Arc<dyn ExecutionPlan>,
     query_id: QueryId,
     runtimes: Runtimes,
-    planning: Duration,
+    planning_time: Duration,
     verbose: bool,
     schema: SchemaRef,
-    shown: Arc<OnceCell<RecordBatch>>,
+    result: Arc<OnceCell<RecordBatch>>,
 }
 
 impl Analysis {
@@ -79,7 +79,7 @@ impl Analysis {
     /// Runs the statement. Counts its rows and discards them.
     async fn run(&self, task: Arc<TaskContext>) -> DfResult<RecordBatch> {
         let started = Instant::now();
-        let (plan, end) = runnable(Arc::clone(&self.plan), &task, &self.runtimes)?;
+        let (plan, end) = make_runnable(Arc::clone(&self.plan), &task, &self.runtimes)?;
         let rows = execute_stream(Arc::clone(&plan), task)?;
         // The plan runs in a task of its own, so that dropping this future stops the plan.
         let mut stream = self.runtimes.stream_on_cpu(rows, Duration::MAX, end);
@@ -91,14 +91,14 @@ impl Analysis {
             "{}query: {} rows={rows} planning={:.2}ms running={:.2}ms\n",
             render_with_metrics(&plan),
             self.query_id,
-            self.planning.as_secs_f64() * 1000.0,
+            self.planning_time.as_secs_f64() * 1000.0,
             started.elapsed().as_secs_f64() * 1000.0,
         );
         let mut shown = vec![("Plan with Metrics".to_owned(), text)];
         if self.verbose {
             add_worker_plans(&plan, &mut shown);
         }
-        to_batch(&shown)
+        explain_batch(&shown)
     }
 }
 
@@ -111,7 +111,7 @@ impl PartitionStream for Analysis {
         let analysis = self.clone();
         let shown = async move {
             let run = || analysis.run(task);
-            analysis.shown.get_or_try_init(run).await.cloned()
+            analysis.result.get_or_try_init(run).await.cloned()
         };
         Box::pin(RecordBatchStreamAdapter::new(
             Arc::clone(&self.schema),
@@ -194,10 +194,10 @@ mod tests {
             plan: Arc::new(rows.unwrap()),
             query_id: QueryId::new(),
             runtimes: runtimes.handles().clone(),
-            planning: Duration::ZERO,
+            planning_time: Duration::ZERO,
             verbose: false,
             schema: super::schema(),
-            shown: Arc::default(),
+            result: Arc::default(),
         };
         let plan = analysis.into_plan().unwrap();
         assert_eq!(runs.load(Ordering::Relaxed), 0);

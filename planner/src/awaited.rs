@@ -18,17 +18,17 @@ use datafusion::physical_plan::ExecutionPlan;
 use volary_node::runtimes::check_awaited;
 
 /// A rule of the analyzer.
-pub type Analyzing = dyn AnalyzerRule + Send + Sync;
+pub type DynAnalyzerRule = dyn AnalyzerRule + Send + Sync;
 /// A rule of the logical optimizer.
-pub type Logical = dyn OptimizerRule + Send + Sync;
+pub type DynLogicalRule = dyn OptimizerRule + Send + Sync;
 /// A rule of the physical optimizer.
-pub type Physical = dyn PhysicalOptimizerRule + Send + Sync;
+pub type DynPhysicalRule = dyn PhysicalOptimizerRule + Send + Sync;
 
 /// Wraps a rule, and fails before running it if nobody waits for the plan any more.
 #[derive(Debug)]
-pub(crate) struct WhileAwaited<R: ?Sized>(pub(crate) Arc<R>);
+pub(crate) struct AwaitedRule<R: ?Sized>(pub(crate) Arc<R>);
 
-impl AnalyzerRule for WhileAwaited<Analyzing> {
+impl AnalyzerRule for AwaitedRule<DynAnalyzerRule> {
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> DfResult<LogicalPlan> {
         check_awaited()?;
         self.0.analyze(plan, config)
@@ -39,7 +39,7 @@ impl AnalyzerRule for WhileAwaited<Analyzing> {
     }
 }
 
-impl OptimizerRule for WhileAwaited<Logical> {
+impl OptimizerRule for AwaitedRule<DynLogicalRule> {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -58,7 +58,7 @@ impl OptimizerRule for WhileAwaited<Logical> {
     }
 }
 
-impl PhysicalOptimizerRule for WhileAwaited<Physical> {
+impl PhysicalOptimizerRule for AwaitedRule<DynPhysicalRule> {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,

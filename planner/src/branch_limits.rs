@@ -31,8 +31,8 @@ impl PhysicalOptimizerRule for BranchLimits {
         plan: Arc<dyn ExecutionPlan>,
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if plan.exists(|node| Ok(limit_of_branches(node).is_some()))? {
-            apart(plan, None)
+        if plan.exists(|node| Ok(branch_limit(node).is_some()))? {
+            split_sorts(plan, None)
         } else {
             Ok(plan)
         }
@@ -49,7 +49,7 @@ impl PhysicalOptimizerRule for BranchLimits {
 
 /// Splits the affected sorts of `plan`. `merged_by` are the keys by which an operator directly
 /// above merges the partitions of `plan`.
-fn apart(
+fn split_sorts(
     plan: Arc<dyn ExecutionPlan>,
     merged_by: Option<&LexOrdering>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -58,10 +58,10 @@ fn apart(
     let inputs = plan
         .children()
         .into_iter()
-        .map(|input| apart(Arc::clone(input), keys))
+        .map(|input| split_sorts(Arc::clone(input), keys))
         .collect::<Result<Vec<_>>>()?;
     let plan = replace_children_if_necessary(plan, inputs)?;
-    match (limit_of_branches(&plan), plan.downcast_ref::<SortExec>()) {
+    match (branch_limit(&plan), plan.downcast_ref::<SortExec>()) {
         // If the sort has all keys of the merge, one threshold is right for all branches.
         (Some(fetch), Some(sort)) if merged_by != Some(sort.expr()) => {
             let sort = Arc::new(sort.with_fetch(None));
@@ -72,12 +72,12 @@ fn apart(
 }
 
 /// Returns the limit of a sort whose partitions differ in a constant.
-fn limit_of_branches(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+fn branch_limit(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     let sort = plan.downcast_ref::<SortExec>()?;
     let constants = sort.input().equivalence_properties().constants();
-    let differ = constants
+    let has_differing_constant = constants
         .iter()
         .any(|constant| constant.across_partitions == AcrossPartitions::Heterogeneous);
     sort.fetch()
-        .filter(|_| sort.preserve_partitioning() && differ)
+        .filter(|_| sort.preserve_partitioning() && has_differing_constant)
 }

@@ -71,10 +71,10 @@ fn merge(node: &Arc<dyn ExecutionPlan>) -> Result<Option<BucketMergeExec<GatherE
         .any(|field| field.data_type().is_nested());
     let columns = keys.iter().map(|key| key.downcast_ref::<Column>());
     let columns: Option<Vec<_>> = columns.map(|column| column.map(Column::index)).collect();
-    let Some(columns) = columns.filter(|_| merges_all && is_flat && gather.has_no_order()) else {
+    let Some(columns) = columns.filter(|_| merges_all && is_flat && gather.is_unordered()) else {
         return Ok(None);
     };
     let buckets = Buckets::for_partitions(columns, *partitions);
-    let gather = Arc::new(gather.by_bucket(buckets.clone()));
+    let gather = Arc::new(gather.with_buckets(buckets.clone()));
     BucketMergeExec::try_new(Arc::clone(node), gather, buckets).map(Some)
 }

@@ -31,14 +31,17 @@ pub(crate) fn is_colocated(plan: &Arc<dyn ExecutionPlan>) -> bool {
         return false;
     };
     on.iter().any(|(left_on, right_on)| {
-        let shards = shards_by(left_on, left);
-        shards.is_some() && shards == shards_by(right_on, right)
+        let shards = shard_partition_count(left_on, left);
+        shards.is_some() && shards == shard_partition_count(right_on, right)
     })
 }
 
 /// Returns the partition count that stands for the number of shards, if `expression` is the shard
 /// key that partitions the rows of `plan`.
-fn shards_by(expression: &Arc<dyn PhysicalExpr>, plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+fn shard_partition_count(
+    expression: &Arc<dyn PhysicalExpr>,
+    plan: &Arc<dyn ExecutionPlan>,
+) -> Option<usize> {
     if let Some((keys, count)) = shard_partitioning(plan)
         && is_partition_key(expression, plan, keys)
     {
@@ -48,7 +51,7 @@ fn shards_by(expression: &Arc<dyn PhysicalExpr>, plan: &Arc<dyn ExecutionPlan>) 
     let projection = plan.downcast_ref::<ProjectionExec>()?;
     let column = (expression.as_ref() as &dyn Any).downcast_ref::<Column>()?;
     let computed = projection.expr().get(column.index())?;
-    shards_by(&computed.expr, projection.input())
+    shard_partition_count(&computed.expr, projection.input())
 }
 
 /// Returns the partitioning of a subtree if it comes from a scan. Only scans have such a large

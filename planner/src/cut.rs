@@ -14,7 +14,7 @@ use datafusion::physical_plan::{
 };
 
 use crate::fragment::{ShardScanExec, encode};
-use crate::gather::{GatherExec, what_holds_of_merged};
+use crate::gather::{GatherExec, merged_properties};
 use crate::locality::{Locality, locality};
 use crate::{late_materialisation, targets};
 
@@ -58,9 +58,9 @@ struct CutPlan {
     /// The plan as a worker sees it, if it can run on a worker. The gateway plans with statistics
     /// of the catalog that workers do not have. Without them, an operator may have other
     /// properties: for example, a filter may no longer prove that a column is constant.
-    on_worker: Option<Arc<dyn ExecutionPlan>>,
+    worker_plan: Option<Arc<dyn ExecutionPlan>>,
     /// The place where the root of the plan can run.
-    place: Locality,
+    locality: Locality,
     /// The depth of the plan's message: see [`encode::levels`].
     levels: usize,
 }
@@ -72,20 +72,25 @@ impl Cutter {
             .into_iter()
             .map(|child| self.cut(Arc::clone(child)))
             .collect::<Result<Vec<_>>>()?;
-        let places: Vec<_> = children.iter().map(|child| child.place.clone()).collect();
+        let localities: Vec<_> = children
+            .iter()
+            .map(|child| child.locality.clone())
+            .collect();
         let levels = encode::levels(&plan, children.iter().map(|child| child.levels))?;
-        let reason = match locality(&plan, &places) {
+        let reason = match locality(&plan, &localities) {
             Locality::Gateway(reason) => reason,
-            place => {
-                let inputs = children.iter().filter_map(|child| child.on_worker.clone());
-                match on_worker(&plan, inputs.collect(), levels) {
+            worker_locality => {
+                let inputs = children
+                    .iter()
+                    .filter_map(|child| child.worker_plan.clone());
+                match plan_for_worker(&plan, inputs.collect(), levels) {
                     // Nothing was gathered below a root that runs on workers, so the children are
                     // unchanged.
-                    Ok(on_worker) => {
+                    Ok(worker_plan) => {
                         return Ok(CutPlan {
                             plan,
-                            on_worker: Some(on_worker),
-                            place,
+                            worker_plan: Some(worker_plan),
+                            locality: worker_locality,
                             levels,
                         });
                     }
@@ -99,8 +104,8 @@ impl Cutter {
             .collect::<Result<Vec<_>>>()?;
         Ok(CutPlan {
             plan: replace_children_if_necessary(plan, inputs)?,
-            on_worker: None,
-            place: Locality::Gateway(reason),
+            worker_plan: None,
+            locality: Locality::Gateway(reason),
             levels,
         })
     }
@@ -110,28 +115,28 @@ impl Cutter {
         &self,
         cut: CutPlan,
         parent: Option<&Arc<dyn ExecutionPlan>>,
-        ends_because: Cow<'static, str>,
+        end_reason: Cow<'static, str>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let Some(on_worker) = cut.on_worker else {
+        let Some(worker_plan) = cut.worker_plan else {
             return Ok(cut.plan);
         };
-        let fragment = late_materialisation::mark(cut.plan)?;
+        let fragment = late_materialisation::mark_scans(cut.plan)?;
         let scans = targets::scans_of(&fragment)?;
-        let targets = match &cut.place {
+        let targets = match &cut.locality {
             Locality::Replicated { copies } | Locality::OneWorker { copies } => {
-                targets::one_of_copies(&scans, copies)
+                targets::replica_target(&scans, copies)
             }
-            _ => targets::sharded(&scans),
+            _ => targets::shard_targets(&scans),
         };
-        let fetch = fetch(&on_worker, parent)?;
+        let fetch = rows_per_worker(&worker_plan, parent)?;
         let partitions = self.target_partitions.min(targets.len()).max(1);
         Ok(Arc::new(GatherExec::new(
             fragment,
-            &on_worker,
+            &worker_plan,
             targets,
             fetch,
             partitions,
-            ends_because,
+            end_reason,
         )))
     }
 }
@@ -140,7 +145,7 @@ impl Cutter {
 ///
 /// # Errors
 /// The reason why the operator must stay on the gateway.
-fn on_worker(
+fn plan_for_worker(
     plan: &Arc<dyn ExecutionPlan>,
     inputs: Vec<Arc<dyn ExecutionPlan>>,
     levels: usize,
@@ -153,21 +158,21 @@ fn on_worker(
         Err("a fragment may not be nested more deeply".into())
     } else if !encode::can_encode_node(plan) {
         Err(format!("{name} cannot be sent to a worker").into())
-    } else if !encode::can_travel(&plan.schema()) {
+    } else if !encode::can_send_unchanged(&plan.schema()) {
         Err("workers cannot send rows with such types unchanged".into())
     } else {
         // Always recompute the properties. A scan without statistics looks like the same input, but
         // an operator above it may have other properties.
         let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         match Arc::clone(plan).replace_children(inputs, recompute) {
-            Ok(rebuilt) if has_its_orderings(&rebuilt) => Ok(rebuilt),
+            Ok(rebuilt) if has_required_orderings(&rebuilt) => Ok(rebuilt),
             _ => Err(format!("{name} relies on statistics that workers do not have").into()),
         }
     }
 }
 
 /// Returns whether the inputs have the orderings that the operator requires.
-fn has_its_orderings(plan: &Arc<dyn ExecutionPlan>) -> bool {
+fn has_required_orderings(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let required = plan.required_input_ordering();
     let mut inputs = plan.children().into_iter().zip(required);
     inputs.all(|(input, required)| {
@@ -181,7 +186,7 @@ fn has_its_orderings(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// Returns the maximum number of rows that are needed from each worker. `fragment` is the plan as a
 /// worker sees it.
-fn fetch(
+fn rows_per_worker(
     fragment: &Arc<dyn ExecutionPlan>,
     parent: Option<&Arc<dyn ExecutionPlan>>,
 ) -> Result<Option<usize>> {
@@ -189,12 +194,12 @@ fn fetch(
     // Each partition of the fragment may be in this order while the rows of the whole worker are
     // not.
     if let Some(merge) = merge
-        && !what_holds_of_merged(fragment).ordering_satisfy(merge.expr().iter().cloned())?
+        && !merged_properties(fragment).ordering_satisfy(merge.expr().iter().cloned())?
     {
         return Ok(None);
     }
-    let of_parent = parent
+    let parent_fetch = parent
         .filter(|parent| merge.is_some() || parent.is::<CoalescePartitionsExec>())
         .and_then(|parent| parent.fetch());
-    Ok(of_parent.into_iter().chain(fragment.fetch()).min())
+    Ok(parent_fetch.into_iter().chain(fragment.fetch()).min())
 }

@@ -50,14 +50,14 @@ pub async fn explain(state: &SessionState, explain: &Explain) -> Result<Arc<dyn 
     let physical = state.create_physical_plan(&explain.plan).await?;
     rows.push((PlanType::FinalPhysicalPlan.to_string(), render(&physical)));
     Ok(MemorySourceConfig::try_new_exec(
-        &[vec![to_batch(&rows)?]],
+        &[vec![explain_batch(&rows)?]],
         schema(),
         None,
     )?)
 }
 
 /// Returns the rows of EXPLAIN for pairs of plan type and text.
-pub(crate) fn to_batch(rows: &[(String, String)]) -> DfResult<RecordBatch> {
+pub(crate) fn explain_batch(rows: &[(String, String)]) -> DfResult<RecordBatch> {
     let column = |texts: Vec<&str>| Arc::new(StringArray::from(texts)) as ArrayRef;
     let columns = vec![
         column(rows.iter().map(|(kind, _)| kind.as_str()).collect()),
@@ -68,26 +68,26 @@ pub(crate) fn to_batch(rows: &[(String, String)]) -> DfResult<RecordBatch> {
 
 /// Renders the plan with one operator per line, and with fragments below their gathers.
 fn render(plan: &Arc<dyn ExecutionPlan>) -> String {
-    Rendering::default().finish(plan)
+    PlanRenderer::default().finish(plan)
 }
 
 /// Renders the plan like `render`, with the measurements of operators and gathers.
 pub(crate) fn render_with_metrics(plan: &Arc<dyn ExecutionPlan>) -> String {
-    let rendering = Rendering {
+    let rendering = PlanRenderer {
         with_metrics: true,
-        ..Rendering::default()
+        ..PlanRenderer::default()
     };
     rendering.finish(plan)
 }
 
 #[derive(Default)]
-struct Rendering {
+struct PlanRenderer {
     with_metrics: bool,
     fragments: usize,
     text: String,
 }
 
-impl Rendering {
+impl PlanRenderer {
     fn finish(mut self, plan: &Arc<dyn ExecutionPlan>) -> String {
         self.add(plan, 0);
         self.text
@@ -100,7 +100,7 @@ impl Rendering {
             }
             return;
         }
-        self.add_line(depth, one_line(plan, self.with_metrics));
+        self.add_line(depth, operator_line(plan, self.with_metrics));
         let Some(gather) = plan.downcast_ref::<GatherExec>() else {
             for child in plan.children() {
                 self.add(child, depth + 1);
@@ -114,17 +114,17 @@ impl Rendering {
         }
         if let Some(relays) = gather.relays() {
             self.add_line(depth + 1, "relay:");
-            self.add_elsewhere(&relays.plan, depth + 2);
+            self.add_without_metrics(&relays.plan, depth + 2);
         }
         self.fragments += 1;
         let title = format!("fragment {}:", self.fragments);
         self.add_line(depth + 1, title);
-        self.add_elsewhere(gather.fragment(), depth + 2);
+        self.add_without_metrics(gather.fragment(), depth + 2);
     }
 
     /// Adds a plan that ran on workers, without metrics: its operators on the gateway have measured
     /// nothing.
-    fn add_elsewhere(&mut self, plan: &Arc<dyn ExecutionPlan>, depth: usize) {
+    fn add_without_metrics(&mut self, plan: &Arc<dyn ExecutionPlan>, depth: usize) {
         let with_metrics = std::mem::replace(&mut self.with_metrics, false);
         self.add(plan, depth);
         self.with_metrics = with_metrics;
@@ -136,7 +136,7 @@ impl Rendering {
     }
 }
 
-fn one_line(plan: &Arc<dyn ExecutionPlan>, with_metrics: bool) -> String {
+fn operator_line(plan: &Arc<dyn ExecutionPlan>, with_metrics: bool) -> String {
     struct OneLine<'a>(&'a dyn ExecutionPlan);
     impl fmt::Display for OneLine<'_> {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -29,13 +29,13 @@ impl PhysicalOptimizerRule for GatherCount {
         if gathers < 2 {
             return Ok(plan);
         }
-        let told = plan.transform_up(|node| {
+        let updated = plan.transform_up(|node| {
             Ok(match node.downcast_ref::<GatherExec>() {
-                Some(gather) => Transformed::yes(Arc::new(gather.one_of(gathers)) as _),
+                Some(gather) => Transformed::yes(Arc::new(gather.with_gather_count(gathers)) as _),
                 None => Transformed::no(node),
             })
         })?;
-        Ok(told.data)
+        Ok(updated.data)
     }
 
     fn name(&self) -> &'static str {

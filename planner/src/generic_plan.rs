@@ -26,9 +26,9 @@ use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 use crate::fragment::{ShardScanExec, statement_parameter};
-use crate::gather::{GatherExec, PreparedFragment, QueryContext, Target};
+use crate::gather::{GatherExec, PreparedFragment, QueryContext, WorkerTarget};
 use crate::{table, targets};
-use volary_catalog::{State, Table};
+use volary_catalog::{CatalogState, Table};
 
 /// Maximum size of a row of constants in a kept plan, in bytes. A function may have made a large
 /// row from a short statement.
@@ -43,15 +43,15 @@ const MAX_CONSTANT_BYTES: usize = 4096;
 pub struct GenericPlan {
     plan: Arc<dyn ExecutionPlan>,
     /// The request to the workers. `None` if no worker is asked.
-    question: Option<Question>,
+    prepared: Option<PreparedGather>,
 }
 
 /// The request to the workers, with the values that the plan was made with.
 #[derive(Debug)]
-struct Question {
+struct PreparedGather {
     fragment: Arc<PreparedFragment>,
     scans: Vec<Arc<dyn ExecutionPlan>>,
-    targets: Vec<Target>,
+    targets: Vec<WorkerTarget>,
 }
 
 impl GenericPlan {
@@ -63,49 +63,49 @@ impl GenericPlan {
     ///
     /// # Errors
     /// An error if the fragment cannot be encoded.
-    pub fn of(
+    pub fn from_plan(
         plan: Arc<dyn ExecutionPlan>,
         uses: &[usize],
         query: &QueryContext,
         batch_rows: usize,
     ) -> Result<Option<Self>> {
         if uses.is_empty() && is_constant(&plan) {
-            let question = None;
-            return Ok(Some(Self { plan, question }));
+            let prepared = None;
+            return Ok(Some(Self { plan, prepared }));
         }
         let Some(gather) = only_gather(&plan).filter(|gather| gather.is_plain()) else {
             return Ok(None);
         };
-        if says_how_many_rows_pass(gather.fragment())? {
+        if has_exact_filter_count(gather.fragment())? {
             return Ok(None);
         }
         let fragment = gather.prepare(query, batch_rows)?;
-        let mut found = vec![0; uses.len()];
+        let mut counts = vec![0; uses.len()];
         for number in fragment.statement_parameters() {
-            if let Some(found) = found.get_mut(number) {
+            if let Some(found) = counts.get_mut(number) {
                 *found += 1;
             }
         }
-        if found != uses {
+        if counts != uses {
             return Ok(None);
         }
-        let question = Some(Question {
+        let prepared = Some(PreparedGather {
             scans: targets::scans_of(gather.fragment())?,
             targets: gather.targets().to_vec(),
             fragment: Arc::new(fragment),
         });
-        Ok(Some(Self { plan, question }))
+        Ok(Some(Self { plan, prepared }))
     }
 
     /// Returns whether a plan might be generic. If a statement reads tables but its plan asks no
     /// worker, it is answered from the catalog. Such a plan is better than any generic one.
-    pub fn may_be_of(plan: &Arc<dyn ExecutionPlan>, reads_tables: bool) -> bool {
+    pub fn may_be_generic(plan: &Arc<dyn ExecutionPlan>, reads_tables: bool) -> bool {
         only_gather(plan).is_some() || !reads_tables && is_constant(plan)
     }
 
     /// Returns the tables that the plan reads, as they are in this state of the catalog.
-    pub fn tables(&self, catalog: &State) -> Vec<Arc<Table>> {
-        let scans = self.question.iter().flat_map(|question| &question.scans);
+    pub fn tables(&self, catalog: &CatalogState) -> Vec<Arc<Table>> {
+        let scans = self.prepared.iter().flat_map(|question| &question.scans);
         let scans = scans.filter_map(|scan| scan.downcast_ref::<ShardScanExec>());
         scans
             .filter_map(|scan| catalog.table_by_id(scan.table().id()).cloned())
@@ -113,9 +113,9 @@ impl GenericPlan {
     }
 
     /// Returns the approximate number of workers that are asked.
-    pub fn workers(&self) -> usize {
-        let question = self.question.as_ref();
-        question.map_or(0, |question| question.targets.len())
+    pub fn worker_count(&self) -> usize {
+        let prepared = self.prepared.as_ref();
+        prepared.map_or(0, |question| question.targets.len())
     }
 
     /// Returns the plan for a query with these values. Returns `None` if the values need a plan of
@@ -125,27 +125,27 @@ impl GenericPlan {
     /// # Errors
     /// An error if a value cannot be encoded, or if the plan cannot be rebuilt.
     pub fn with_values(&self, values: &[ScalarValue]) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let Some(question) = &self.question else {
-            return above(&self.plan, None).map(Some);
+        let Some(prepared) = &self.prepared else {
+            return rebuild_over(&self.plan, None).map(Some);
         };
-        let Some(targets) = question.targets_of(values)? else {
+        let Some(targets) = prepared.targets_for_values(values)? else {
             return Ok(None);
         };
         let gather = only_gather(&self.plan)
             .ok_or_else(|| internal_datafusion_err!("a generic plan without its gather"))?;
         let gather: Arc<dyn ExecutionPlan> =
-            Arc::new(gather.filled(&question.fragment, values, targets)?);
-        above(&self.plan, Some(&gather)).map(Some)
+            Arc::new(gather.with_parameters(&prepared.fragment, values, targets)?);
+        rebuild_over(&self.plan, Some(&gather)).map(Some)
     }
 }
 
-impl Question {
+impl PreparedGather {
     /// Returns the workers that are asked for these values. Returns `None` if their number needs
     /// another kind of plan, or if one of them has no copy of a reference table.
-    fn targets_of(&self, values: &[ScalarValue]) -> Result<Option<Vec<Target>>> {
-        let scans = self.scans.iter().map(|scan| with_values(scan, values));
+    fn targets_for_values(&self, values: &[ScalarValue]) -> Result<Option<Vec<WorkerTarget>>> {
+        let scans = self.scans.iter().map(|scan| scan_with_values(scan, values));
         let scans = scans.collect::<Result<Vec<_>>>()?;
-        let targets = self.targets_by(&scans);
+        let targets = self.targets_of_scans(&scans);
         Ok(targets.filter(|targets| match self.targets.len() {
             0 | 1 => targets.len() == self.targets.len(),
             _ => targets.len() > 1,
@@ -153,18 +153,18 @@ impl Question {
     }
 
     /// Returns the workers that are asked for the shards of these scans.
-    fn targets_by(&self, scans: &[Arc<dyn ExecutionPlan>]) -> Option<Vec<Target>> {
-        let references: Vec<_> = scans.iter().filter_map(reference).collect();
+    fn targets_of_scans(&self, scans: &[Arc<dyn ExecutionPlan>]) -> Option<Vec<WorkerTarget>> {
+        let references: Vec<_> = scans.iter().filter_map(as_reference_scan).collect();
         if references.len() == scans.len() {
             let copies: BTreeSet<_> = self
                 .targets
                 .iter()
-                .flat_map(|target| target.others.iter().chain([&target.worker]))
+                .flat_map(|target| target.replicas.iter().chain([&target.worker]))
                 .copied()
                 .collect();
-            return Some(targets::one_of_copies(scans, &copies));
+            return Some(targets::replica_target(scans, &copies));
         }
-        let targets = targets::sharded(scans);
+        let targets = targets::shard_targets(scans);
         let have_copies = references.iter().all(|scan| {
             let copies = scan.workers();
             targets.iter().all(|target| copies.contains(&target.worker))
@@ -191,7 +191,7 @@ fn is_constant(plan: &Arc<dyn ExecutionPlan>) -> bool {
 /// Returns the only gather of a plan, if all operators above it can be rebuilt over another gather.
 fn only_gather(plan: &Arc<dyn ExecutionPlan>) -> Option<&GatherExec> {
     let mut node = plan;
-    while is_rebuilt(node) {
+    while can_be_rebuilt(node) {
         let [input] = node.children()[..] else {
             return None;
         };
@@ -203,20 +203,20 @@ fn only_gather(plan: &Arc<dyn ExecutionPlan>) -> Option<&GatherExec> {
 /// Returns whether the planner knows exactly how many rows a filter passes. That is the case if no
 /// row passes with the current values. The planner then leaves out operators, such as a limit, that
 /// other values would need.
-fn says_how_many_rows_pass(fragment: &Arc<dyn ExecutionPlan>) -> Result<bool> {
-    let mut says = false;
+fn has_exact_filter_count(fragment: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let mut is_exact = false;
     fragment.apply(|node| {
         if node.is::<FilterExec>() {
             let arguments = StatisticsArgs::new();
             let statistics = StatisticsContext::new().compute(node.as_ref(), &arguments)?;
-            says |= matches!(statistics.num_rows, Precision::Exact(_));
+            is_exact |= matches!(statistics.num_rows, Precision::Exact(_));
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok(says)
+    Ok(is_exact)
 }
 
-fn is_rebuilt(node: &Arc<dyn ExecutionPlan>) -> bool {
+fn can_be_rebuilt(node: &Arc<dyn ExecutionPlan>) -> bool {
     node.is::<AggregateExec>()
         || node.is::<CoalescePartitionsExec>()
         || node.is::<CooperativeExec>()
@@ -230,7 +230,7 @@ fn is_rebuilt(node: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// Returns the operators of `plan`, over `gather` if the plan has a gather.
-fn above(
+fn rebuild_over(
     plan: &Arc<dyn ExecutionPlan>,
     gather: Option<&Arc<dyn ExecutionPlan>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -240,19 +240,19 @@ fn above(
         return Ok(Arc::clone(gather));
     }
     let inputs = plan.children().into_iter();
-    let inputs = inputs.map(|input| above(input, gather));
+    let inputs = inputs.map(|input| rebuild_over(input, gather));
     // An operator that gets other inputs shares its state with the original operator: the threshold
     // of a top-k, and the metrics.
     replace_children_if_necessary(Arc::clone(plan), inputs.collect::<Result<_>>()?)?.reset_state()
 }
 
-fn reference(scan: &Arc<dyn ExecutionPlan>) -> Option<&ShardScanExec> {
+fn as_reference_scan(scan: &Arc<dyn ExecutionPlan>) -> Option<&ShardScanExec> {
     let scan = scan.downcast_ref::<ShardScanExec>();
     scan.filter(|scan| scan.is_reference())
 }
 
 /// Returns the scan of the shards that can hold rows with these values.
-fn with_values(
+fn scan_with_values(
     plan: &Arc<dyn ExecutionPlan>,
     values: &[ScalarValue],
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -260,8 +260,8 @@ fn with_values(
         return Ok(Arc::clone(plan));
     };
     let filters = scan.filters().iter();
-    let filters = filters.map(|filter| statement_parameter::with_values(filter, values));
+    let filters = filters.map(|filter| statement_parameter::substitute_values(filter, values));
     let filters = filters.collect::<Result<Vec<_>>>()?;
-    let selection = table::select(scan.table(), &filters);
+    let selection = table::select_shards(scan.table(), &filters);
     Ok(Arc::new(scan.with_selection(selection)))
 }

@@ -70,7 +70,7 @@ fn is_plain_inner_join(plan: &LogicalPlan) -> bool {
 
 /// A tree of inner joins in flat form.
 #[derive(Default)]
-struct Flat {
+struct FlatJoin {
     inputs: Vec<LogicalPlan>,
     equalities: Vec<(Expr, Expr)>,
     filters: Vec<Expr>,
@@ -79,7 +79,7 @@ struct Flat {
     shape: String,
 }
 
-impl Flat {
+impl FlatJoin {
     fn add(&mut self, plan: &LogicalPlan) {
         match plan {
             LogicalPlan::Join(join) if is_plain_inner_join(plan) => {
@@ -112,7 +112,7 @@ impl Flat {
 }
 
 fn reorder(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
-    let mut flat = Flat::default();
+    let mut flat = FlatJoin::default();
     flat.add(plan);
     if flat.inputs.len() < 3 {
         return Ok(None);
@@ -130,10 +130,10 @@ fn reorder(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     if groups.iter().all(|group| group.len() == 1) {
         return Ok(None);
     }
-    let mut builder = Builder {
+    let mut builder = JoinBuilder {
         flat: &flat,
         sides: &sides,
-        used: HashSet::new(),
+        used_equalities: HashSet::new(),
     };
     let Some((mut joined, shape)) = builder.join_groups(&groups)? else {
         return Ok(None);
@@ -176,7 +176,11 @@ fn table_of(input: &LogicalPlan) -> Option<Arc<Table>> {
 
 /// Returns groups of inputs that workers can join with each other, in the order of the statement.
 /// Every other input is a group by itself.
-fn groups(flat: &Flat, sides: &[(usize, usize)], tables: &[Option<Arc<Table>>]) -> Vec<Vec<usize>> {
+fn groups(
+    flat: &FlatJoin,
+    sides: &[(usize, usize)],
+    tables: &[Option<Arc<Table>>],
+) -> Vec<Vec<usize>> {
     let mut group_of: Vec<usize> = (0..tables.len()).collect();
     let mut merge = |left: usize, right: usize| {
         let (keep, drop) = (
@@ -191,7 +195,7 @@ fn groups(flat: &Flat, sides: &[(usize, usize)], tables: &[Option<Arc<Table>>]) 
         keep != drop
     };
     for ((left_on, right_on), (left, right)) in flat.equalities.iter().zip(sides) {
-        if left != right && colocated(&tables[*left], left_on, &tables[*right], right_on) {
+        if left != right && are_colocated(&tables[*left], left_on, &tables[*right], right_on) {
             merge(*left, *right);
         }
     }
@@ -202,21 +206,21 @@ fn groups(flat: &Flat, sides: &[(usize, usize)], tables: &[Option<Arc<Table>>]) 
             .as_ref()
             .is_some_and(|table| table.is_reference())
     };
-    let mut placed: HashSet<usize> = HashSet::new();
+    let mut assigned: HashSet<usize> = HashSet::new();
     loop {
         let next = sides.iter().find_map(|(left, right)| {
             let candidates = [(*left, *right), (*right, *left)];
             candidates.into_iter().find(|(reference, other)| {
                 is_reference(*reference)
-                    && !placed.contains(reference)
+                    && !assigned.contains(reference)
                     && tables[*other].is_some()
-                    && (!is_reference(*other) || placed.contains(other))
+                    && (!is_reference(*other) || assigned.contains(other))
             })
         });
         let Some((reference, other)) = next else {
             break;
         };
-        placed.insert(reference);
+        assigned.insert(reference);
         merge(reference, other);
     }
     let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -236,7 +240,7 @@ fn groups(flat: &Flat, sides: &[(usize, usize)], tables: &[Option<Arc<Table>>]) 
 
 /// Returns whether the equality compares the shard keys of two tables in which equal keys are in
 /// the same shard.
-fn colocated(
+fn are_colocated(
     left: &Option<Arc<Table>>,
     left_on: &Expr,
     right: &Option<Arc<Table>>,
@@ -271,21 +275,21 @@ fn colocated(
     left_shards == right_shards && hash_agrees(&left_type, &right_type)
 }
 
-struct Builder<'a> {
-    flat: &'a Flat,
+struct JoinBuilder<'a> {
+    flat: &'a FlatJoin,
     sides: &'a [(usize, usize)],
     /// The equalities that a join uses already.
-    used: HashSet<usize>,
+    used_equalities: HashSet<usize>,
 }
 
 /// A plan, the inputs in it, and its shape.
-struct Part {
+struct JoinPart {
     plan: LogicalPlan,
     inputs: HashSet<usize>,
     shape: String,
 }
 
-impl Builder<'_> {
+impl JoinBuilder<'_> {
     /// Joins all groups. Returns `None` if that would take a cross join.
     fn join_groups(&mut self, groups: &[Vec<usize>]) -> Result<Option<(LogicalPlan, String)>> {
         let mut parts = Vec::with_capacity(groups.len());
@@ -300,8 +304,8 @@ impl Builder<'_> {
         Ok(joined.map(|part| (part.plan, part.shape)))
     }
 
-    fn leaf(&self, input: usize) -> Part {
-        Part {
+    fn leaf(&self, input: usize) -> JoinPart {
+        JoinPart {
             plan: self.flat.inputs[input].clone(),
             inputs: HashSet::from([input]),
             shape: input.to_string(),
@@ -309,7 +313,7 @@ impl Builder<'_> {
     }
 
     /// Joins the first part with the others, each as soon as an equality connects it.
-    fn join_all(&mut self, mut parts: Vec<Part>) -> Result<Option<Part>> {
+    fn join_all(&mut self, mut parts: Vec<JoinPart>) -> Result<Option<JoinPart>> {
         if parts.is_empty() {
             return Ok(None);
         }
@@ -327,21 +331,25 @@ impl Builder<'_> {
         Ok(Some(joined))
     }
 
-    fn connects(&self, equality: usize, left: &Part, right: &Part) -> bool {
+    fn connects(&self, equality: usize, left: &JoinPart, right: &JoinPart) -> bool {
         let (one, other) = self.sides[equality];
-        !self.used.contains(&equality)
+        !self.used_equalities.contains(&equality)
             && ((left.inputs.contains(&one) && right.inputs.contains(&other))
                 || (left.inputs.contains(&other) && right.inputs.contains(&one)))
     }
 
-    fn join(&mut self, left: Part, right: Part) -> Result<Part> {
+    fn join(&mut self, left: JoinPart, right: JoinPart) -> Result<JoinPart> {
         let mut on = Vec::new();
         for (equality, (one, other)) in self.flat.equalities.iter().enumerate() {
             if self.connects(equality, &left, &right) {
-                let in_order = left.inputs.contains(&self.sides[equality].0);
+                let is_in_order = left.inputs.contains(&self.sides[equality].0);
                 let (one, other) = (one.clone(), other.clone());
-                on.push(if in_order { (one, other) } else { (other, one) });
-                self.used.insert(equality);
+                on.push(if is_in_order {
+                    (one, other)
+                } else {
+                    (other, one)
+                });
+                self.used_equalities.insert(equality);
             }
         }
         let shape = format!("({} {})", left.shape, right.shape);
@@ -356,7 +364,7 @@ impl Builder<'_> {
             NullEquality::NullEqualsNothing,
             false,
         )?;
-        Ok(Part {
+        Ok(JoinPart {
             plan: LogicalPlan::Join(join),
             inputs,
             shape,

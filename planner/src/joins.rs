@@ -16,7 +16,7 @@ use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 use crate::colocation::is_colocated;
 use crate::fragment::ShardScanExec;
-use crate::locality::{emits_right_side_only, may_differ};
+use crate::locality::{emits_right_side_only, is_nondeterministic};
 
 /// Makes a reference table the collected side of its joins, if the type of the join lets each
 /// worker run it alone.
@@ -89,7 +89,7 @@ fn is_replicated(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<HashJoinExec>()
         || plan.is::<NestedLoopJoinExec>()
         || plan.is::<CrossJoinExec>();
-    keeps_rows && !may_differ(plan) && plan.children().into_iter().all(is_replicated)
+    keeps_rows && !is_nondeterministic(plan) && plan.children().into_iter().all(is_replicated)
 }
 
 /// Removes the repartitioning that the planner puts below a join of co-located tables. It does so

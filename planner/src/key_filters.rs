@@ -12,7 +12,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 use crate::gather::GatherExec;
-use crate::gather::runtime_filter::{of_each_key, take_down};
+use crate::gather::runtime_filter::{push_down, split_by_key};
 
 /// Takes the filter of each single key of a join to gathers that the filter of all keys does not
 /// reach. Such a gather is below an aggregate that computes one of the keys (the minimum of a
@@ -54,7 +54,7 @@ fn narrow_by_each_key(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dy
     let mut narrowed = Arc::clone(probe);
     for filter in join.dynamic_expressions_produced() {
         if let Ok(filter) = Arc::downcast::<DynamicFilterPhysicalExpr>(filter) {
-            narrowed = take_down(narrowed, of_each_key(&filter)?, &narrow_gather)?;
+            narrowed = push_down(narrowed, split_by_key(&filter)?, &narrow_gather)?;
         }
     }
     if Arc::ptr_eq(&narrowed, probe) {
@@ -74,6 +74,6 @@ fn narrow_gather(
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let narrowed = node
         .downcast_ref::<GatherExec>()
-        .and_then(|gather| gather.narrowed_by(filters));
+        .and_then(|gather| gather.with_filters(filters));
     Ok(narrowed.map_or(node, |gather| Arc::new(gather) as _))
 }

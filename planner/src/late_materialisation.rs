@@ -23,7 +23,7 @@ const ROWS_PER_MATCH: usize = 200;
 ///
 /// # Errors
 /// An error if statistics cannot be computed.
-pub(crate) fn mark(fragment: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+pub(crate) fn mark_scans(fragment: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let marked = fragment.transform_up(|node| {
         let Some(filter) = node.downcast_ref::<FilterExec>() else {
             return Ok(Transformed::no(node));

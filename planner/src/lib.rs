@@ -41,7 +41,7 @@ pub mod late_materialisation;
 /// Decides where a subtree can run, and explains why it cannot run on the workers.
 mod locality;
 /// Protects value-changing casts against wrong rewrites.
-pub mod narrowing;
+pub mod narrowing_casts;
 /// Corrects NOT IN for NULLs.
 mod not_in;
 /// Decides which shards can hold matching rows.
@@ -51,7 +51,7 @@ pub mod relays;
 /// Lists the rules of the optimizer in their order.
 pub mod rules;
 /// Defines the settings of a session.
-pub mod session_limits;
+pub mod session_settings;
 /// Corrects comparisons with ALL and ANY.
 mod set_comparison;
 /// Represents a table of the catalog for DataFusion.

@@ -85,7 +85,7 @@ pub(crate) fn locality(plan: &Arc<dyn ExecutionPlan>, children: &[Locality]) -> 
 fn unary(plan: &Arc<dyn ExecutionPlan>, child: &Locality) -> Locality {
     match child {
         Locality::Gateway(_) => gateway("its input is on the gateway"),
-        Locality::Sharded { workers } => match stays_on_shard(plan) {
+        Locality::Sharded { workers } => match check_shard_local(plan) {
             Ok(()) => Locality::Sharded {
                 workers: workers.clone(),
             },
@@ -93,7 +93,7 @@ fn unary(plan: &Arc<dyn ExecutionPlan>, child: &Locality) -> Locality {
         },
         Locality::Replicated { copies } => {
             let keeps_rows = plan.is::<FilterExec>() || plan.is::<ProjectionExec>();
-            if keeps_rows && !may_differ(plan) {
+            if keeps_rows && !is_nondeterministic(plan) {
                 Locality::Replicated {
                     copies: copies.clone(),
                 }
@@ -108,7 +108,7 @@ fn unary(plan: &Arc<dyn ExecutionPlan>, child: &Locality) -> Locality {
 /// Returns where an operator runs if its whole input is on one worker: any operator of the
 /// allow-list may run there.
 fn one_worker(plan: &Arc<dyn ExecutionPlan>, copies: &BTreeSet<WorkerId>) -> Locality {
-    let known = plan.is::<FilterExec>()
+    let is_allowed = plan.is::<FilterExec>()
         || plan.is::<ProjectionExec>()
         || plan.is::<SortExec>()
         || plan.is::<LocalLimitExec>()
@@ -117,19 +117,19 @@ fn one_worker(plan: &Arc<dyn ExecutionPlan>, copies: &BTreeSet<WorkerId>) -> Loc
         || plan.is::<WindowAggExec>()
         || plan.is::<BoundedWindowAggExec>()
         || plan.is::<UnnestExec>();
-    if known && plan.output_partitioning().partition_count() == 1 {
+    if is_allowed && plan.output_partitioning().partition_count() == 1 {
         Locality::OneWorker {
             copies: copies.clone(),
         }
     } else {
-        gateway(why_not(plan))
+        gateway(gateway_reason(plan))
     }
 }
 
 /// Refuses an operator that has different rows if it runs on each shard separately. The error is
 /// the reason.
-fn stays_on_shard(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Cow<'static, str>> {
-    let known = plan.is::<FilterExec>()
+fn check_shard_local(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Cow<'static, str>> {
+    let is_allowed = plan.is::<FilterExec>()
         || plan.is::<ProjectionExec>()
         || plan.is::<LocalLimitExec>()
         || plan.is::<UnnestExec>()
@@ -148,8 +148,8 @@ fn stays_on_shard(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Cow<'static, str>
             })
         || plan.is::<WindowAggExec>()
         || plan.is::<BoundedWindowAggExec>();
-    if !known {
-        return Err(why_not(plan));
+    if !is_allowed {
+        return Err(gateway_reason(plan));
     }
     let requirements = plan.input_distribution_requirements();
     for (position, child) in plan.children().into_iter().enumerate() {
@@ -217,7 +217,7 @@ fn join(plan: &Arc<dyn ExecutionPlan>, left: &Locality, right: &Locality) -> Loc
             let copies: BTreeSet<_> = left.intersection(right).copied().collect();
             if copies.is_empty() {
                 gateway("no worker has a copy of both reference tables")
-            } else if may_differ(plan) {
+            } else if is_nondeterministic(plan) {
                 Locality::OneWorker { copies }
             } else {
                 Locality::Replicated { copies }
@@ -274,7 +274,7 @@ pub(crate) fn emits_right_side_only(join_type: JoinType) -> bool {
 
 fn union(plan: &Arc<dyn ExecutionPlan>, children: &[Locality]) -> Locality {
     if !plan.is::<UnionExec>() {
-        return gateway(why_not(plan));
+        return gateway(gateway_reason(plan));
     }
     let mut workers = BTreeSet::new();
     for child in children {
@@ -288,7 +288,7 @@ fn union(plan: &Arc<dyn ExecutionPlan>, children: &[Locality]) -> Locality {
 
 /// Returns whether two workers with the same input rows may return different rows. They may if the
 /// operator takes some of its rows without saying which, or has an expression like `random()`.
-pub(crate) fn may_differ(plan: &Arc<dyn ExecutionPlan>) -> bool {
+pub(crate) fn is_nondeterministic(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.fetch().is_some() || has_volatile_expression(plan)
 }
 
@@ -303,7 +303,7 @@ fn has_volatile_expression(plan: &Arc<dyn ExecutionPlan>) -> bool {
     found || visited.is_err()
 }
 
-fn why_not(plan: &Arc<dyn ExecutionPlan>) -> Cow<'static, str> {
+fn gateway_reason(plan: &Arc<dyn ExecutionPlan>) -> Cow<'static, str> {
     if plan.is::<OutputRequirementExec>() {
         "it is the whole query".into()
     } else if plan.is::<RepartitionExec>() {

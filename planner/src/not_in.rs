@@ -21,9 +21,9 @@ use volary_flight_proto::Error;
 
 /// Rewrites NOT IN. It must run before the rule that turns such subqueries into joins.
 #[derive(Debug)]
-pub(crate) struct NotInOfNulls;
+pub(crate) struct NotInWithNulls;
 
-impl OptimizerRule for NotInOfNulls {
+impl OptimizerRule for NotInWithNulls {
     fn name(&self) -> &'static str {
         "not_in_of_nulls"
     }
@@ -47,10 +47,10 @@ impl OptimizerRule for NotInOfNulls {
         let mut changed = false;
         let mut conditions = Vec::new();
         for condition in split_conjunction_owned(filter.predicate) {
-            if is_known_to_datafusion(&condition) {
+            if is_handled_by_datafusion(&condition) {
                 conditions.push(condition);
             } else {
-                let condition = rewrite(condition, NullIs::False, schema)?;
+                let condition = rewrite(condition, NullMeaning::False, schema)?;
                 changed |= condition.transformed;
                 conditions.push(condition.data);
             }
@@ -64,12 +64,12 @@ impl OptimizerRule for NotInOfNulls {
 /// The truth value that a NULL result of an expression counts as, depending on where the expression
 /// is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NullIs {
+enum NullMeaning {
     True,
     False,
 }
 
-impl NullIs {
+impl NullMeaning {
     fn negated(self) -> Self {
         match self {
             Self::True => Self::False,
@@ -80,7 +80,7 @@ impl NullIs {
 
 /// Returns whether DataFusion handles the condition correctly. It does for a column that is NOT IN
 /// a subquery, if the subquery reads no columns of the outer query.
-fn is_known_to_datafusion(condition: &Expr) -> bool {
+fn is_handled_by_datafusion(condition: &Expr) -> bool {
     let in_subquery = match condition {
         Expr::InSubquery(in_subquery) if in_subquery.negated => in_subquery,
         Expr::Not(not) => match not.as_ref() {
@@ -96,7 +96,7 @@ fn has_in_subquery(expression: &Expr) -> Result<bool> {
     expression.exists(|part| Ok(matches!(part, Expr::InSubquery(_))))
 }
 
-fn rewrite(expression: Expr, null: NullIs, schema: &DFSchema) -> Result<Transformed<Expr>> {
+fn rewrite(expression: Expr, null: NullMeaning, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let boxed =
         |inner: Expr, null| rewrite(inner, null, schema).map(|inner| inner.update_data(Box::new));
     match expression {
@@ -114,19 +114,25 @@ fn rewrite(expression: Expr, null: NullIs, schema: &DFSchema) -> Result<Transfor
             ))
         }
         Expr::Not(inner) => Ok(boxed(*inner, null.negated())?.update_data(Expr::Not)),
-        Expr::IsTrue(inner) => Ok(boxed(*inner, NullIs::False)?.update_data(Expr::IsTrue)),
-        Expr::IsNotTrue(inner) => Ok(boxed(*inner, NullIs::False)?.update_data(Expr::IsNotTrue)),
-        Expr::IsFalse(inner) => Ok(boxed(*inner, NullIs::True)?.update_data(Expr::IsFalse)),
-        Expr::IsNotFalse(inner) => Ok(boxed(*inner, NullIs::True)?.update_data(Expr::IsNotFalse)),
+        Expr::IsTrue(inner) => Ok(boxed(*inner, NullMeaning::False)?.update_data(Expr::IsTrue)),
+        Expr::IsNotTrue(inner) => {
+            Ok(boxed(*inner, NullMeaning::False)?.update_data(Expr::IsNotTrue))
+        }
+        Expr::IsFalse(inner) => Ok(boxed(*inner, NullMeaning::True)?.update_data(Expr::IsFalse)),
+        Expr::IsNotFalse(inner) => {
+            Ok(boxed(*inner, NullMeaning::True)?.update_data(Expr::IsNotFalse))
+        }
         // A result of NULL counts as false here for IN, and as true for NOT IN. A join has the same
         // result.
         Expr::InSubquery(in_subquery)
-            if in_subquery.negated == (null == NullIs::True)
+            if in_subquery.negated == (null == NullMeaning::True)
                 || !may_be_null(&in_subquery, schema)? =>
         {
             Ok(Transformed::no(Expr::InSubquery(in_subquery)))
         }
-        Expr::InSubquery(in_subquery) => any_not_unequal(in_subquery, schema).map(Transformed::yes),
+        Expr::InSubquery(in_subquery) => {
+            rewrite_as_exists(in_subquery, schema).map(Transformed::yes)
+        }
         other => {
             let nullable = other.exists(|part| match part {
                 Expr::InSubquery(in_subquery) => may_be_null(in_subquery, schema),
@@ -144,13 +150,16 @@ fn rewrite(expression: Expr, null: NullIs, schema: &DFSchema) -> Result<Transfor
 }
 
 fn may_be_null(in_subquery: &InSubquery, schema: &DFSchema) -> Result<bool> {
-    let of_subquery = in_subquery.subquery.subquery.schema();
-    let nullable = of_subquery.fields().iter().any(|field| field.is_nullable());
+    let subquery_schema = in_subquery.subquery.subquery.schema();
+    let nullable = subquery_schema
+        .fields()
+        .iter()
+        .any(|field| field.is_nullable());
     Ok(nullable || in_subquery.expr.nullable(schema)?)
 }
 
 /// Rewrites the condition as `[NOT] EXISTS (SELECT … WHERE (x = y) IS NOT FALSE)`.
-fn any_not_unequal(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
+fn rewrite_as_exists(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
     let InSubquery {
         expr,
         subquery,

@@ -9,7 +9,7 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator};
 
-use crate::fragment::Selection;
+use crate::fragment::ShardSelection;
 use crate::key_reference::type_of_key;
 use volary_catalog::shard_key::{NULL_SHARD, hash_agrees, shard_of_scalar};
 
@@ -25,22 +25,22 @@ pub struct ShardKey<'a> {
 }
 
 /// Returns the shards that can hold rows for which all `filters` are true.
-pub fn select(key: ShardKey<'_>, filters: &[Expr]) -> Selection {
+pub fn select_shards(key: ShardKey<'_>, filters: &[Expr]) -> ShardSelection {
     filters
         .iter()
-        .map(|filter| key.of(filter))
-        .fold(Selection::All, Selection::and)
+        .map(|filter| key.select_by(filter))
+        .fold(ShardSelection::All, ShardSelection::and)
 }
 
 impl ShardKey<'_> {
-    fn of(self, filter: &Expr) -> Selection {
+    fn select_by(self, filter: &Expr) -> ShardSelection {
         match filter {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
-                Operator::And => self.of(left).and(self.of(right)),
-                Operator::Or => self.of(left).or(self.of(right)),
-                Operator::Eq => self.equal(left, right),
-                Operator::IsNotDistinctFrom => self.not_distinct(left, right),
-                _ => Selection::All,
+                Operator::And => self.select_by(left).and(self.select_by(right)),
+                Operator::Or => self.select_by(left).or(self.select_by(right)),
+                Operator::Eq => self.select_equal(left, right),
+                Operator::IsNotDistinctFrom => self.select_not_distinct(left, right),
+                _ => ShardSelection::All,
             },
             Expr::InList(InList {
                 expr,
@@ -48,31 +48,33 @@ impl ShardKey<'_> {
                 negated: false,
             }) => list
                 .iter()
-                .map(|item| self.equal(expr, item))
-                .fold(Selection::none(), Selection::or),
-            Expr::IsNull(inner) if self.type_in(inner).is_some() => null_keys(inner),
-            Expr::Literal(ScalarValue::Boolean(Some(false)), _) => Selection::none(),
-            Expr::Alias(alias) => self.of(&alias.expr),
-            _ => Selection::All,
+                .map(|item| self.select_equal(expr, item))
+                .fold(ShardSelection::none(), ShardSelection::or),
+            Expr::IsNull(inner) if self.key_type_of(inner).is_some() => {
+                shards_with_null_keys(inner)
+            }
+            Expr::Literal(ScalarValue::Boolean(Some(false)), _) => ShardSelection::none(),
+            Expr::Alias(alias) => self.select_by(&alias.expr),
+            _ => ShardSelection::All,
         }
     }
 
-    fn equal(self, left: &Expr, right: &Expr) -> Selection {
+    fn select_equal(self, left: &Expr, right: &Expr) -> ShardSelection {
         match self.key_and_literal(left, right) {
             // Nothing equals NULL.
-            Some((_, value)) if value.is_null() => Selection::none(),
-            Some((key_type, value)) => self.shard_of(&key_type, value),
-            None => Selection::All,
+            Some((_, value)) if value.is_null() => ShardSelection::none(),
+            Some((key_type, value)) => self.select_value(&key_type, value),
+            None => ShardSelection::All,
         }
     }
 
-    fn not_distinct(self, left: &Expr, right: &Expr) -> Selection {
+    fn select_not_distinct(self, left: &Expr, right: &Expr) -> ShardSelection {
         match self.key_and_literal(left, right) {
             Some((_, value)) if value.is_null() => match (left, right) {
-                (Expr::Literal(..), key) | (key, _) => null_keys(key),
+                (Expr::Literal(..), key) | (key, _) => shards_with_null_keys(key),
             },
-            Some((key_type, value)) => self.shard_of(&key_type, value),
-            None => Selection::All,
+            Some((key_type, value)) => self.select_value(&key_type, value),
+            None => ShardSelection::All,
         }
     }
 
@@ -86,34 +88,34 @@ impl ShardKey<'_> {
             (key, Expr::Literal(value, _)) | (Expr::Literal(value, _), key) => (key, value),
             _ => return None,
         };
-        Some((self.type_in(key)?, value))
+        Some((self.key_type_of(key)?, value))
     }
 
     /// Returns the type of `expr` if it is the shard key.
-    fn type_in(self, expr: &Expr) -> Option<DataType> {
+    fn key_type_of(self, expr: &Expr) -> Option<DataType> {
         type_of_key(expr, self.column, self.data_type)
     }
 
-    fn shard_of(self, compared_as: &DataType, value: &ScalarValue) -> Selection {
+    fn select_value(self, compared_as: &DataType, value: &ScalarValue) -> ShardSelection {
         // Both operands of a comparison have one type. A literal of another type is not understood.
         if !hash_agrees(&value.data_type(), compared_as) {
-            return Selection::All;
+            return ShardSelection::All;
         }
         match shard_of_scalar(value, self.shards) {
-            Ok(shard) => Selection::Some(BTreeSet::from([shard])),
-            Err(_) => Selection::All,
+            Ok(shard) => ShardSelection::Some(BTreeSet::from([shard])),
+            Err(_) => ShardSelection::All,
         }
     }
 }
 
 /// Returns the shards in which `key`, an expression that reads the shard key, can be NULL.
-fn null_keys(key: &Expr) -> Selection {
+fn shards_with_null_keys(key: &Expr) -> ShardSelection {
     match key {
         // TRY_CAST also returns NULL for values that do not fit, which can be in any shard.
-        Expr::TryCast(_) => Selection::All,
-        Expr::Cast(Cast { expr, .. }) => null_keys(expr),
-        Expr::Alias(alias) => null_keys(&alias.expr),
-        _ => Selection::Some(BTreeSet::from([NULL_SHARD])),
+        Expr::TryCast(_) => ShardSelection::All,
+        Expr::Cast(Cast { expr, .. }) => shards_with_null_keys(expr),
+        Expr::Alias(alias) => shards_with_null_keys(&alias.expr),
+        _ => ShardSelection::Some(BTreeSet::from([NULL_SHARD])),
     }
 }
 
@@ -125,17 +127,17 @@ mod tests {
 
     const SHARDS: u32 = 64;
 
-    fn select_one(filter: &Expr) -> Selection {
+    fn select_one(filter: &Expr) -> ShardSelection {
         let key = ShardKey {
             column: "k",
             data_type: &DataType::Int32,
             shards: SHARDS,
         };
-        select(key, std::slice::from_ref(filter))
+        select_shards(key, std::slice::from_ref(filter))
     }
 
-    fn shards(values: &[i32]) -> Selection {
-        Selection::Some(
+    fn shards(values: &[i32]) -> ShardSelection {
+        ShardSelection::Some(
             values
                 .iter()
                 .map(|value| shard_of_scalar(&ScalarValue::from(*value), SHARDS).unwrap())
@@ -163,14 +165,14 @@ mod tests {
     #[test]
     fn contradictions_ask_nobody() {
         let (one, two) = (col("k").eq(lit(1)), col("k").eq(lit(2)));
-        assert_eq!(select_one(&one.and(two)), Selection::none());
+        assert_eq!(select_one(&one.and(two)), ShardSelection::none());
         assert_eq!(
             select_one(&col("k").in_list(vec![], false)),
-            Selection::none()
+            ShardSelection::none()
         );
         assert_eq!(
             select_one(&col("k").eq(lit(ScalarValue::Int32(None)))),
-            Selection::none()
+            ShardSelection::none()
         );
     }
 
@@ -178,12 +180,12 @@ mod tests {
     fn nulls_are_in_their_shard() {
         assert_eq!(
             select_one(&col("k").is_null()),
-            Selection::Some(BTreeSet::from([NULL_SHARD]))
+            ShardSelection::Some(BTreeSet::from([NULL_SHARD]))
         );
         // A value that does not fit becomes NULL, too, and can be in any shard.
         assert_eq!(
             select_one(&try_cast(col("k"), DataType::Int8).is_null()),
-            Selection::All
+            ShardSelection::All
         );
     }
 
@@ -195,11 +197,11 @@ mod tests {
         );
         assert_eq!(
             select_one(&try_cast(col("k"), DataType::Utf8).eq(lit("7"))),
-            Selection::All
+            ShardSelection::All
         );
         assert_eq!(
             select_one(&cast(col("k"), DataType::Float64).eq(lit(7.0))),
-            Selection::All
+            ShardSelection::All
         );
     }
 
@@ -214,7 +216,7 @@ mod tests {
             col("k").eq(lit(1)).or(col("v").eq(lit(1))),
             (col("k") + lit(1)).eq(lit(1)),
         ] {
-            assert_eq!(select_one(&filter), Selection::All, "{filter}");
+            assert_eq!(select_one(&filter), ShardSelection::All, "{filter}");
         }
     }
 }

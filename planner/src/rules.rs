@@ -9,9 +9,9 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_optimizer::output_requirements::OutputRequirements;
 use datafusion::prelude::SessionConfig;
 use volary_node::unambiguous_pushdown::UnambiguousPushdown;
-use volary_node::value_limit::SmallConstants;
+use volary_node::value_limit::SmallConstantFolding;
 
-use crate::awaited::{Analyzing, Logical, Physical, WhileAwaited};
+use crate::awaited::{AwaitedRule, DynAnalyzerRule, DynLogicalRule, DynPhysicalRule};
 use crate::branch_limits::BranchLimits;
 use crate::bucket_merge::BucketMerge;
 use crate::cut::Cut;
@@ -19,21 +19,19 @@ use crate::gather_count::GatherCount;
 use crate::join_order::LocalJoinsFirst;
 use crate::joins::{ColocatedJoins, ReferenceJoins};
 use crate::key_filters::KeyFilters;
-use crate::not_in::NotInOfNulls;
+use crate::not_in::NotInWithNulls;
 use crate::relays::RelayTree;
 use crate::set_comparison::SetComparisons;
 
 /// Returns DataFusion's rules of the analyzer, followed by `ours`.
-pub fn analyzer_rules(ours: Vec<Arc<Analyzing>>) -> Vec<Arc<Analyzing>> {
+pub fn analyzer_rules(ours: Vec<Arc<DynAnalyzerRule>>) -> Vec<Arc<DynAnalyzerRule>> {
     let rules = Analyzer::new().rules.into_iter().chain(ours);
-    rules
-        .map(|rule| Arc::new(WhileAwaited(rule)) as _)
-        .collect()
+    rules.map(|rule| Arc::new(AwaitedRule(rule)) as _).collect()
 }
 
 /// Returns DataFusion's physical rules with the rules of this crate between them.
-pub fn physical_rules() -> Vec<Arc<Physical>> {
-    let mut rules: Vec<Arc<Physical>> = Vec::new();
+pub fn physical_rules() -> Vec<Arc<DynPhysicalRule>> {
+    let mut rules: Vec<Arc<DynPhysicalRule>> = Vec::new();
     for rule in PhysicalOptimizer::new().rules {
         match rule.name() {
             // This rule decides the sides of joins. The distribution is decided next, and depends
@@ -78,25 +76,23 @@ pub fn physical_rules() -> Vec<Arc<Physical>> {
     rules.push(Arc::new(BucketMerge));
     rules.push(Arc::new(RelayTree));
     let rules = rules.into_iter();
-    rules
-        .map(|rule| Arc::new(WhileAwaited(rule)) as _)
-        .collect()
+    rules.map(|rule| Arc::new(AwaitedRule(rule)) as _).collect()
 }
 
 /// Returns DataFusion's logical rules with the rules of this crate between them.
-pub fn logical_rules() -> Vec<Arc<Logical>> {
-    let mut rules: Vec<Arc<Logical>> = Vec::new();
+pub fn logical_rules() -> Vec<Arc<DynLogicalRule>> {
+    let mut rules: Vec<Arc<DynLogicalRule>> = Vec::new();
     for rule in Optimizer::new().rules {
         if rule.name() == "rewrite_set_comparison" {
             rules.push(Arc::new(SetComparisons) as _);
         }
         if rule.name() == "decorrelate_predicate_subquery" {
-            rules.push(Arc::new(NotInOfNulls) as _);
+            rules.push(Arc::new(NotInWithNulls) as _);
         }
         // This rule turns comma-separated tables into joins. Their order is decided next.
         let makes_joins = rule.name() == "eliminate_cross_join";
         if rule.name() == "simplify_expressions" {
-            rules.push(Arc::new(SmallConstants::of(rule)) as _);
+            rules.push(Arc::new(SmallConstantFolding::of(rule)) as _);
             continue;
         }
         rules.push(rule);
@@ -105,9 +101,7 @@ pub fn logical_rules() -> Vec<Arc<Logical>> {
         }
     }
     let rules = rules.into_iter();
-    rules
-        .map(|rule| Arc::new(WhileAwaited(rule)) as _)
-        .collect()
+    rules.map(|rule| Arc::new(AwaitedRule(rule)) as _).collect()
 }
 
 /// Maximum size of the list of keys that a join's build side sends to its other side, in bytes.
@@ -139,7 +133,7 @@ pub fn planner_config(
     // tickets.
     optimizer.enable_join_dynamic_filter_pushdown = true;
     optimizer.hash_join_inlist_pushdown_max_distinct_values =
-        keys_of_partition(runtime_filter_keys, target_partitions);
+        max_keys_per_partition(runtime_filter_keys, target_partitions);
     optimizer.hash_join_inlist_pushdown_max_size = MAX_KEYS_BYTES;
     // Other dynamic filters change while rows arrive, and tickets cannot. Workers make their own.
     optimizer.enable_topk_dynamic_filter_pushdown = false;
@@ -158,7 +152,7 @@ pub fn planner_config(
 /// Returns how many keys each partition of a join may list. If the lists of all partitions together
 /// would be too long to send, they are not made. The result is one eighth more than an equal share,
 /// because hashes do not divide keys quite equally.
-fn keys_of_partition(all: usize, partitions: usize) -> usize {
+fn max_keys_per_partition(all: usize, partitions: usize) -> usize {
     let equal = all.div_ceil(partitions);
     equal + equal / 8
 }
@@ -169,9 +163,9 @@ mod tests {
 
     #[test]
     fn partitions_of_a_join_share_the_keys_that_may_be_sent() {
-        assert_eq!(keys_of_partition(0, 16), 0);
-        assert_eq!(keys_of_partition(3, 2), 2);
-        assert_eq!(keys_of_partition(16_384, 16), 1_152);
+        assert_eq!(max_keys_per_partition(0, 16), 0);
+        assert_eq!(max_keys_per_partition(3, 2), 2);
+        assert_eq!(max_keys_per_partition(16_384, 16), 1_152);
     }
 
     #[test]

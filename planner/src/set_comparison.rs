@@ -40,10 +40,10 @@ impl OptimizerRule for SetComparisons {
             if !has_set_comparison(&node)? {
                 return Ok(Transformed::no(node));
             }
-            let filters = matches!(node, LogicalPlan::Filter(_));
+            let is_filter = matches!(node, LogicalPlan::Filter(_));
             rewrite_expressions(node, |part, _| match part {
                 Expr::SetComparison(comparison) => {
-                    rewrite(comparison, filters, config).map(Transformed::yes)
+                    rewrite(comparison, is_filter, config).map(Transformed::yes)
                 }
                 other => Ok(Transformed::no(other)),
             })
@@ -62,28 +62,32 @@ fn has_set_comparison(node: &LogicalPlan) -> Result<bool> {
 
 /// Rewrites a comparison. `filters` says whether it stands in a condition on rows, where DataFusion
 /// can plan IN and EXISTS.
-fn rewrite(comparison: SetComparison, filters: bool, config: &dyn OptimizerConfig) -> Result<Expr> {
+fn rewrite(
+    comparison: SetComparison,
+    is_filter: bool,
+    config: &dyn OptimizerConfig,
+) -> Result<Expr> {
     let is_all = matches!(comparison.quantifier, SetQuantifier::All);
     let is_in = matches!(
         (comparison.op, is_all),
         (Operator::Eq, false) | (Operator::NotEq, true)
     );
-    if filters && is_in {
+    if is_filter && is_in {
         return Ok(Expr::InSubquery(InSubquery::new(
             comparison.expr,
             comparison.subquery,
             is_all,
         )));
     }
-    let of_subquery = comparison.subquery.subquery.schema().field(0).data_type();
-    let has_extremes = !of_subquery.is_nested() && *of_subquery != DataType::Null;
+    let subquery_type = comparison.subquery.subquery.schema().field(0).data_type();
+    let has_extremes = !subquery_type.is_nested() && *subquery_type != DataType::Null;
     if comparison.subquery.outer_ref_columns.is_empty()
         && has_extremes
         && let Some(compared) = with_extremes(&comparison)?
     {
         return Ok(compared);
     }
-    if !filters {
+    if !is_filter {
         return Err(Error::unsupported(
             "this comparison with ALL or ANY (SELECT …) is not supported outside WHERE and HAVING; write it there, or join the subquery",
         )
@@ -133,10 +137,10 @@ fn with_extremes(comparison: &SetComparison) -> Result<Option<Expr>> {
         _ => return Ok(None),
     };
     let all_rows = || of_rows(count(lit(1_i64)));
-    let known = all_rows()?.eq(of_rows(count(value.clone()))?);
+    let has_no_nulls = all_rows()?.eq(of_rows(count(value.clone()))?);
     let compared = when(all_rows()?.eq(lit(0_i64)), lit(is_all))
         .when(decides, lit(!is_all))
-        .when(known.and(x().is_not_null()), lit(is_all))
+        .when(has_no_nulls.and(x().is_not_null()), lit(is_all))
         .otherwise(lit(ScalarValue::Boolean(None)))?;
     Ok(Some(compared))
 }

@@ -9,7 +9,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 
-use crate::fragment::{Selection, ShardScanExec};
+use crate::fragment::{ShardScanExec, ShardSelection};
 use crate::pruning::{self, ShardKey};
 use volary_catalog::{Table, TableKind};
 
@@ -33,7 +33,7 @@ impl ShardedTable {
     /// Returns the same table with inexact statistics, for a plan that is also used when the rows
     /// have changed.
     #[must_use]
-    pub fn with_estimates_only(&self) -> Self {
+    pub fn with_inexact_statistics(&self) -> Self {
         Self::new(Arc::clone(&self.table), false)
     }
 
@@ -44,9 +44,9 @@ impl ShardedTable {
 }
 
 /// Returns the shards of a table that can hold rows for which all `filters` are true.
-pub fn select(table: &Table, filters: &[Expr]) -> Selection {
+pub fn select_shards(table: &Table, filters: &[Expr]) -> ShardSelection {
     match table.kind() {
-        TableKind::Reference { .. } | TableKind::Sharded { key: None, .. } => Selection::All,
+        TableKind::Reference { .. } | TableKind::Sharded { key: None, .. } => ShardSelection::All,
         TableKind::Sharded {
             key: Some(key),
             shards,
@@ -57,7 +57,7 @@ pub fn select(table: &Table, filters: &[Expr]) -> Selection {
                 data_type: field.data_type(),
                 shards: *shards,
             };
-            pruning::select(key, filters)
+            pruning::select_shards(key, filters)
         }
     }
 }
@@ -86,7 +86,7 @@ impl TableProvider for ShardedTable {
         Ok(Arc::new(ShardScanExec::try_new(
             Arc::clone(&self.table),
             projection,
-            select(&self.table, filters),
+            select_shards(&self.table, filters),
             filters.into(),
             self.statistics_exact,
         )?))

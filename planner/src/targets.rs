@@ -10,7 +10,7 @@ use volary_flight_proto::fragment::ScanShards;
 use volary_flight_proto::ids::WorkerId;
 
 use crate::fragment::ShardScanExec;
-use crate::gather::Target;
+use crate::gather::WorkerTarget;
 use volary_catalog::TableKind;
 
 /// Returns the scans of a fragment, in the order in which they are encoded.
@@ -27,7 +27,7 @@ pub(crate) fn scans_of(fragment: &Arc<dyn ExecutionPlan>) -> Result<Vec<Arc<dyn 
 
 /// Returns a target for each worker that holds shards of a scan, with its shards of each scan. No
 /// other worker can stand in for it, because each shard is on one worker.
-pub fn sharded(scans: &[Arc<dyn ExecutionPlan>]) -> Vec<Target> {
+pub fn shard_targets(scans: &[Arc<dyn ExecutionPlan>]) -> Vec<WorkerTarget> {
     let mut by_worker: BTreeMap<WorkerId, Vec<ScanShards>> = BTreeMap::new();
     for (ordinal, scan) in scans.iter().enumerate() {
         let Some(scan) = scan.downcast_ref::<ShardScanExec>() else {
@@ -47,9 +47,9 @@ pub fn sharded(scans: &[Arc<dyn ExecutionPlan>]) -> Vec<Target> {
     }
     by_worker
         .into_iter()
-        .map(|(worker, scans)| Target {
+        .map(|(worker, scans)| WorkerTarget {
             worker,
-            others: Vec::new(),
+            replicas: Vec::new(),
             scans,
             members: Vec::new(),
         })
@@ -58,24 +58,24 @@ pub fn sharded(scans: &[Arc<dyn ExecutionPlan>]) -> Vec<Target> {
 
 /// Returns the one worker that runs a fragment of reference tables. The choice rotates between
 /// queries, so that all workers with a copy get their share.
-pub(crate) fn one_of_copies(
+pub(crate) fn replica_target(
     scans: &[Arc<dyn ExecutionPlan>],
     copies: &BTreeSet<WorkerId>,
-) -> Vec<Target> {
+) -> Vec<WorkerTarget> {
     let mut copies: VecDeque<_> = copies.iter().copied().collect();
-    copies.rotate_left(next_index(copies.len()));
+    copies.rotate_left(next_rotation(copies.len()));
     let Some(worker) = copies.pop_front() else {
         return Vec::new();
     };
-    vec![Target {
+    vec![WorkerTarget {
         worker,
-        others: copies.into(),
+        replicas: copies.into(),
         scans: vec![ScanShards::default(); scans.len()],
         members: Vec::new(),
     }]
 }
 
-fn next_index(count: usize) -> usize {
+fn next_rotation(count: usize) -> usize {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed) % count.max(1)

@@ -21,7 +21,7 @@ use volary_flight_proto::{Error, ErrorCode};
 use volary_node::runtimes::OwnedRuntimes;
 use volary_node::size::MemorySize;
 
-use crate::reference::{Reference, difference};
+use crate::reference::{DataFusionReference, difference};
 
 /// Memory of each cluster. It is small, because many clusters run at the same time.
 const MEMORY: MemorySize = MemorySize::Bytes(1 << 30);
@@ -50,7 +50,7 @@ static HANDLES: OnceLock<volary_node::Runtimes> = OnceLock::new();
 
 /// A table of a test: its name, the options of CREATE TABLE, and its rows.
 #[derive(Debug, Clone)]
-pub struct Table {
+pub struct TestTable {
     /// The name of the table.
     pub name: String,
     /// The options inside `WITH (…)`.
@@ -60,7 +60,7 @@ pub struct Table {
     pub batches: Vec<RecordBatch>,
 }
 
-impl Table {
+impl TestTable {
     /// Creates a table that is sharded by a column.
     pub fn sharded(name: &str, key: &str, shards: u32, rows: RecordBatch) -> Self {
         Self {
@@ -90,14 +90,14 @@ impl Table {
 }
 
 /// A gateway with its workers and one client session.
-pub struct Cluster {
+pub struct TestCluster {
     nodes: LocalCluster,
     client: Client,
     workers: usize,
     directory: TempDir,
 }
 
-impl Cluster {
+impl TestCluster {
     /// Starts a cluster with this number of workers, and a session.
     ///
     /// # Errors
@@ -196,7 +196,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The errors of the statements.
-    pub async fn load(&mut self, table: &Table) -> Result<()> {
+    pub async fn load(&mut self, table: &TestTable) -> Result<()> {
         let name = &table.name;
         let rows = table
             .batches
@@ -255,7 +255,7 @@ impl Cluster {
 
 /// What an answer must have in common with the answer of DataFusion alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Same {
+pub enum Comparison {
     /// The rows, in any order.
     Rows,
     /// The rows in the same order.
@@ -263,20 +263,20 @@ pub enum Same {
 }
 
 /// Holds the same tables in DataFusion alone and in clusters of several sizes.
-pub struct Clusters {
-    reference: Reference,
-    clusters: Vec<Cluster>,
+pub struct TestClusters {
+    reference: DataFusionReference,
+    clusters: Vec<TestCluster>,
 }
 
-impl Clusters {
+impl TestClusters {
     /// Starts one cluster for each number of workers. Their answers are compared with `reference`.
     ///
     /// # Errors
     /// The errors of the nodes.
-    pub async fn start(reference: Reference, workers: &[usize]) -> Result<Self> {
+    pub async fn start(reference: DataFusionReference, workers: &[usize]) -> Result<Self> {
         let mut clusters = Vec::new();
         for workers in workers {
-            clusters.push(Cluster::start(*workers).await?);
+            clusters.push(TestCluster::start(*workers).await?);
         }
         Ok(Self {
             reference,
@@ -285,7 +285,7 @@ impl Clusters {
     }
 
     /// Returns the clusters.
-    pub fn each(&mut self) -> &mut [Cluster] {
+    pub fn clusters_mut(&mut self) -> &mut [TestCluster] {
         &mut self.clusters
     }
 
@@ -293,7 +293,7 @@ impl Clusters {
     ///
     /// # Errors
     /// The errors of the statements.
-    pub async fn load(&mut self, table: &Table) -> Result<()> {
+    pub async fn load(&mut self, table: &TestTable) -> Result<()> {
         self.reference
             .register(&table.name, table.batches.clone())?;
         for cluster in &mut self.clusters {
@@ -327,11 +327,11 @@ impl Clusters {
     ///
     /// # Errors
     /// An error if DataFusion alone cannot answer.
-    pub async fn difference(&mut self, sql: &str, same: Same) -> Result<Option<String>> {
-        let expected = as_sent(self.reference.query(sql).await?)?;
+    pub async fn difference(&mut self, sql: &str, same: Comparison) -> Result<Option<String>> {
+        let expected = to_client_types(self.reference.query(sql).await?)?;
         for cluster in &mut self.clusters {
             let found = match cluster.sql(sql).await {
-                Ok(rows) => difference(&expected, &[rows], same == Same::Sequence),
+                Ok(rows) => difference(&expected, &[rows], same == Comparison::Sequence),
                 Err(error) => Some(format!("error: {error:?}")),
             };
             if let Some(found) = found {
@@ -350,7 +350,7 @@ impl Clusters {
     ///
     /// # Panics
     /// If the answer of a cluster is different or an error, or if DataFusion alone cannot answer.
-    pub async fn check(&mut self, sql: &str, same: Same) {
+    pub async fn check(&mut self, sql: &str, same: Comparison) {
         match self.difference(sql, same).await {
             Ok(None) => {}
             Ok(Some(difference)) => panic!("{difference}"),
@@ -368,7 +368,7 @@ impl Clusters {
 
 /// Returns rows as clients get them. Clients have no unsigned integers of 64 bits, so these become
 /// decimals.
-fn as_sent(batches: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
+fn to_client_types(batches: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
     let sent = |batch: RecordBatch| {
         let columns = batch.schema_ref().fields().iter().zip(batch.columns());
         let columns = columns.map(|(field, column)| {

@@ -7,7 +7,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 ///
 /// # Errors
 /// Returns the error of the work, or `INTERNAL` if the work panics.
-pub(crate) async fn in_background<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|source| {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use volary_flight_proto::{Error, Result};
-use volary_node::admission::places_of_user;
-use volary_node::data_dir::Role;
+use volary_node::admission::default_places_per_user;
+use volary_node::data_dir::NodeRole;
 use volary_node::memory;
 use volary_node::message_limit::MessageLimit;
 use volary_node::secret;
@@ -35,11 +35,11 @@ pub struct Config {
     /// TLS between the worker, the gateway and other workers.
     pub tls: tls::Config,
     /// Clients that fetch their parts of results from the worker themselves.
-    pub clients: Clients,
+    pub clients: ClientsConfig,
     /// Limits for running fragments.
-    pub execution: Execution,
+    pub execution: ExecutionConfig,
     /// Format and checks of segments.
-    pub storage: Storage,
+    pub storage: StorageConfig,
     /// Memory and spill space of fragments and writes.
     pub memory: memory::Config,
 }
@@ -48,7 +48,7 @@ pub struct Config {
 /// results).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Clients {
+pub struct ClientsConfig {
     /// Additional address for clients only. It serves only the tickets of clients. Clients need no
     /// certificate there, even with TLS. Without this address, clients connect to `worker.listen`.
     /// With TLS, they must show a certificate there, as nodes do.
@@ -62,7 +62,7 @@ pub struct Clients {
 /// Settings for running fragments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Execution {
+pub struct ExecutionConfig {
     /// Parallelism of one fragment. Default: one per core.
     pub target_partitions: Option<usize>,
     /// Maximum number of fragments that run at the same time. In addition, as many fragments may
@@ -93,7 +93,7 @@ pub struct Execution {
 /// Settings for segments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Storage {
+pub struct StorageConfig {
     /// Maximum number of rows in a row group.
     pub row_group_rows: usize,
     /// Size of a segment above which a write continues in another segment.
@@ -119,7 +119,7 @@ pub struct Storage {
 pub const TICKET_BYTES: usize = 16 << 20;
 
 /// Memory for the tickets of all clients that have not arrived completely yet, in bytes.
-pub const CLIENTS_UNFINISHED: usize = 4 * TICKET_BYTES;
+pub const CLIENTS_UNFINISHED_BYTES: usize = 4 * TICKET_BYTES;
 
 /// Time after which the worker ends the part of a client that reads no rows of it.
 pub const CLIENT_TIMEOUT: Duration = Duration::from_secs(600);
@@ -136,15 +136,15 @@ impl Default for Config {
             data_dir: PathBuf::from("volary-data/worker"),
             secret: None,
             tls: tls::Config::default(),
-            clients: Clients::default(),
-            execution: Execution::default(),
-            storage: Storage::default(),
+            clients: ClientsConfig::default(),
+            execution: ExecutionConfig::default(),
+            storage: StorageConfig::default(),
             memory: memory::Config::default(),
         }
     }
 }
 
-impl Default for Execution {
+impl Default for ExecutionConfig {
     fn default() -> Self {
         Self {
             target_partitions: None,
@@ -158,10 +158,10 @@ impl Default for Execution {
     }
 }
 
-impl Execution {
+impl ExecutionConfig {
     /// Returns how many fragments of one kind may run at the same time for one user.
     pub fn max_running_per_user(&self) -> usize {
-        places_of_user(self.max_running)
+        default_places_per_user(self.max_running)
     }
 
     /// Returns how many parts of results may wait for a place for one client.
@@ -170,15 +170,15 @@ impl Execution {
     }
 
     /// Returns the limit for the size of values that functions make.
-    pub fn value_limit(&self) -> memory::Limit {
-        memory::Limit {
+    pub fn value_limit(&self) -> memory::ByteLimit {
+        memory::ByteLimit {
             bytes: self.max_value.bytes(),
             setting: "worker.execution.max_value",
         }
     }
 }
 
-impl Default for Storage {
+impl Default for StorageConfig {
     fn default() -> Self {
         Self {
             row_group_rows: 128 * 1024,
@@ -242,7 +242,7 @@ impl Config {
                     source,
                 )
             })?;
-        self.tls.validate(Role::Worker)?;
+        self.tls.validate(NodeRole::Worker)?;
         if self.gateway.starts_with(TLS_SCHEME) && self.tls.authorities.is_none() {
             return Err(Error::invalid(format!(
                 "worker.gateway is {}, but worker.tls.authorities is not set; set it to the file of the authorities that signed the gateway's certificate",
@@ -268,7 +268,7 @@ impl Config {
             .into_iter()
             .flatten()
         {
-            secret::check(Role::Worker, self.secret.as_deref(), listen)?;
+            secret::check(NodeRole::Worker, self.secret.as_deref(), listen)?;
         }
         Ok(())
     }

@@ -6,14 +6,14 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use volary_flight_proto::ids::{ClusterId, WorkerId};
 use volary_flight_proto::seal::Sealer;
 use volary_flight_proto::{Error, Result};
-use volary_gather::{Connections, KnownFragments};
+use volary_gather::{KnownFragments, WorkerConnections};
 use volary_node::Runtimes;
 use volary_node::admission::Admission;
 use volary_node::tls::ClientTls;
 
 use crate::config::Config;
-use crate::fragment::environment::Environments;
-use crate::fragment::kept::KeptFragments;
+use crate::fragment::cache::FragmentCache;
+use crate::fragment::environment::FragmentEnvironments;
 use crate::fragment::running::RunningFragments;
 use crate::history::History;
 use crate::storage::Storage;
@@ -34,29 +34,29 @@ pub struct WorkerContext {
     /// Memory, spill space and caches of running plans.
     pub runtime_env: Arc<RuntimeEnv>,
     /// The environments that fragments run in.
-    pub environments: Environments,
+    pub environments: FragmentEnvironments,
     /// The running fragments.
-    pub running: RunningFragments,
+    pub running_fragments: RunningFragments,
     /// Cache of fragments that came with earlier tickets.
-    pub fragments: KeptFragments,
+    pub fragment_cache: FragmentCache,
     /// The runtimes on which work runs.
     pub runtimes: Runtimes,
     /// Opens what gateways and relays sealed, and seals the worker's own messages to other nodes.
     pub sealer: Sealer,
     /// Places for fragments that read the worker's own rows.
-    pub admission: Admission,
+    pub fragment_admission: Admission,
     /// Places for fragments that merge the rows of other workers. These fragments wait for
     /// fragments on the other workers. So they must not take places that such fragments wait for.
-    pub relaying: Admission,
+    pub relay_admission: Admission,
     /// Places for the parts of results that clients fetch themselves. Clients read as slowly as
     /// they like. So they must not take places that gateways wait for.
-    pub serving_clients: Admission,
+    pub client_admission: Admission,
     /// URI that clients connect to.
     pub clients_uri: String,
     /// TLS settings for connections to other nodes; `None` without TLS.
     pub tls: Option<ClientTls>,
     /// Connections to other workers.
-    pub connections: Connections,
+    pub connections: WorkerConnections,
     /// The fragments that other workers already know, so that they need not be sent again.
     pub known_fragments: KnownFragments,
 }
@@ -72,11 +72,11 @@ impl WorkerContext {
     /// Returns `UNAVAILABLE`, with this worker and the node that the call is for.
     pub(crate) fn check_addressee(&self, cluster_id: &str, worker_id: u64) -> Result<()> {
         if cluster_id != self.cluster_id.to_string() {
-            return Err(self.not_the_addressee(worker_id, &format!("cluster {cluster_id}")));
+            return Err(self.wrong_addressee(worker_id, &format!("cluster {cluster_id}")));
         }
         if worker_id != self.id.0 {
             let here = format!("cluster {}", self.cluster_id);
-            return Err(self.not_the_addressee(worker_id, &here));
+            return Err(self.wrong_addressee(worker_id, &here));
         }
         Ok(())
     }
@@ -87,14 +87,14 @@ impl WorkerContext {
     ///
     /// # Errors
     /// Returns `UNAVAILABLE`, with this worker and the worker that the ticket is for.
-    pub(crate) fn check_addressee_in_short(&self, cluster: u64, worker_id: u64) -> Result<()> {
+    pub(crate) fn check_ticket_addressee(&self, cluster: u64, worker_id: u64) -> Result<()> {
         if cluster != self.cluster_id.short() {
-            return Err(self.not_the_addressee(worker_id, "another cluster"));
+            return Err(self.wrong_addressee(worker_id, "another cluster"));
         }
         self.check_addressee(&self.cluster_id.to_string(), worker_id)
     }
 
-    fn not_the_addressee(&self, worker_id: u64, cluster: &str) -> Error {
+    fn wrong_addressee(&self, worker_id: u64, cluster: &str) -> Error {
         Error::unavailable(format!(
             "this is worker {} of cluster {}, and the call is for worker {} of {cluster}; the gateway learns the new address when that worker joins again",
             self.id,

@@ -6,11 +6,11 @@ use futures::future::{self, BoxFuture};
 use tonic::Status;
 use volary_flight_proto::Result;
 use volary_flight_proto::seal::Sealer;
-use volary_node::gate::{Admission, CallHeaders, Gate};
-use volary_node::node_header::is_of_node;
-use volary_node::unfinished::{Sender, Unfinished};
+use volary_node::gate::{AdmittedCall, CallHeaders, Gate};
+use volary_node::message_budget::{MessageBudget, Sender};
+use volary_node::node_header::is_from_node;
 
-use crate::clients::Clients;
+use crate::clients::ClientCalls;
 
 /// Lets everybody begin a call. What is sent is sealed. So the sender need not be known before a
 /// message is opened, unless the message is large.
@@ -18,13 +18,17 @@ use crate::clients::Clients;
 pub(crate) struct WorkerGate {
     /// Sealer with the cluster's key; `None` for an address that nodes do not connect to.
     nodes: Option<Sealer>,
-    clients: Clients,
-    unfinished: Unfinished,
+    clients: ClientCalls,
+    unfinished: MessageBudget,
 }
 
 impl WorkerGate {
     /// Builds the gate of an address that nodes and clients connect to.
-    pub(crate) fn of_all(sealer: Sealer, clients: Clients, unfinished: Unfinished) -> Self {
+    pub(crate) fn for_nodes_and_clients(
+        sealer: Sealer,
+        clients: ClientCalls,
+        unfinished: MessageBudget,
+    ) -> Self {
         Self {
             nodes: Some(sealer),
             clients,
@@ -33,7 +37,7 @@ impl WorkerGate {
     }
 
     /// Builds the gate of an address that only clients connect to.
-    pub(crate) fn of_clients(clients: Clients, unfinished: Unfinished) -> Self {
+    pub(crate) fn for_clients_only(clients: ClientCalls, unfinished: MessageBudget) -> Self {
         Self {
             nodes: None,
             clients,
@@ -41,33 +45,36 @@ impl WorkerGate {
         }
     }
 
-    fn admission(&self, call: &CallHeaders<'_>) -> Result<Admission> {
+    fn admission(&self, call: &CallHeaders<'_>) -> Result<AdmittedCall> {
         let is_node = match &self.nodes {
-            Some(sealer) => is_of_node(sealer, call)?,
+            Some(sealer) => is_from_node(sealer, call)?,
             None => false,
         };
-        let told = Box::new(());
+        let extension = Box::new(());
         if is_node {
-            return Ok(Admission {
-                told,
+            return Ok(AdmittedCall {
+                extension,
                 sender: Sender::Node,
                 introduction: None,
             });
         }
-        Ok(Admission {
-            told,
+        Ok(AdmittedCall {
+            extension,
             sender: Sender::stranger(call.peer),
-            introduction: Some(self.clients.introduced(call.headers, call.peer)),
+            introduction: Some(self.clients.identify_sender(call.headers, call.peer)),
         })
     }
 }
 
 impl Gate for WorkerGate {
-    fn admit<'a>(&'a self, call: &'a CallHeaders<'a>) -> BoxFuture<'a, Result<Admission, Status>> {
+    fn admit<'a>(
+        &'a self,
+        call: &'a CallHeaders<'a>,
+    ) -> BoxFuture<'a, Result<AdmittedCall, Status>> {
         future::ready(self.admission(call).map_err(Status::from)).boxed()
     }
 
-    fn unfinished(&self) -> &Unfinished {
+    fn message_budget(&self) -> &MessageBudget {
         &self.unfinished
     }
 }

@@ -89,7 +89,7 @@ impl History {
         }
         let mut adopted = self.adopted.write();
         self.data_dir
-            .keep_incarnations(adopted.incarnations.clone())?;
+            .record_incarnations(adopted.incarnations.clone())?;
         adopted.is_durable = true;
         Ok(())
     }
@@ -158,14 +158,14 @@ mod tests {
     use tempfile::TempDir;
     use volary_flight_proto::ErrorCode;
     use volary_flight_proto::ids::TableId;
-    use volary_node::data_dir::Role;
+    use volary_node::data_dir::NodeRole;
     use volary_node::disk::LocalDisk;
 
     use super::*;
     use crate::storage::ChecksummedFile;
 
     fn open(dir: &TempDir) -> History {
-        let data_dir = DataDir::open(dir.path(), Role::Worker).unwrap();
+        let data_dir = DataDir::open(dir.path(), NodeRole::Worker).unwrap();
         let storage = Storage::open(dir.path(), Arc::new(LocalDisk)).unwrap();
         History::new(Arc::new(data_dir), storage)
     }

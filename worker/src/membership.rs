@@ -6,12 +6,12 @@
 //! connection would cost the gateway memory and a file descriptor, and there are thousands of
 //! workers.
 
-mod gateway;
-mod reports;
-mod trouble;
+mod failure_log;
+mod gateway_client;
+mod reporter;
 
-pub(crate) use gateway::{Call, Gateway};
-pub use reports::Reports;
+pub(crate) use gateway_client::{Call, GatewayClient};
+pub use reporter::Reporter;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use crate::context::WorkerContext;
 
 /// Time after which the worker gives up telling the gateway that it stops. A worker does not wait
 /// for a gateway that is gone.
-const LAST_WORD: Duration = Duration::from_secs(2);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Number of pauses without a question after which a worker believes that it was forgotten. A pause
 /// is the time between two expected questions. The pauses are counted one by one, so that a worker
 /// whose own process was suspended does not believe that it was forgotten meanwhile.
@@ -40,7 +40,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// What a worker learns when it joins.
 #[derive(Debug)]
-pub struct Joined {
+pub struct JoinOutcome {
     /// Id of the worker.
     pub worker_id: WorkerId,
     /// Id of the worker's cluster.
@@ -48,7 +48,7 @@ pub struct Joined {
     /// Opens what the cluster's gateways seal.
     pub sealer: Sealer,
     /// Interval at which the worker is asked for its report at first.
-    pub asked_every: Duration,
+    pub question_interval: Duration,
 }
 
 /// Asks the gateway to admit the worker, and waits for the gateway as long as it takes. The worker
@@ -65,8 +65,8 @@ pub async fn join(
     instance: &str,
     data_dir: &DataDir,
     runtimes: &Runtimes,
-) -> Result<Joined> {
-    let gateway = Gateway::new(config, tls, runtimes)?;
+) -> Result<JoinOutcome> {
+    let gateway = GatewayClient::new(config, tls, runtimes)?;
     let identity = data_dir.identity();
     let request = JoinRequest {
         worker_id: identity.worker_id.map(|id| id.0),
@@ -82,11 +82,11 @@ pub async fn join(
     data_dir.claim(cluster_id, Some(worker_id))?;
     let sealer = cluster_sealer(config, &answer).map_err(|error| error.at(&gateway))?;
     tracing::info!(worker = %worker_id, cluster = %cluster_id, gateway = config.gateway, "joined");
-    Ok(Joined {
+    Ok(JoinOutcome {
         worker_id,
         cluster_id,
         sealer,
-        asked_every: asked_every(&answer),
+        question_interval: question_interval(&answer),
     })
 }
 
@@ -102,7 +102,7 @@ fn cluster_sealer(config: &Config, answer: &JoinResponse) -> Result<Sealer> {
     Ok(Sealer::new(Key::from(key)))
 }
 
-fn asked_every(answer: &JoinResponse) -> Duration {
+fn question_interval(answer: &JoinResponse) -> Duration {
     Duration::from_millis(u64::from(answer.heartbeat_ms))
 }
 
@@ -111,13 +111,13 @@ fn asked_every(answer: &JoinResponse) -> Duration {
 /// `address`. Run this on the health runtime.
 pub(crate) async fn stay_joined(
     context: Arc<WorkerContext>,
-    reports: Arc<Reports>,
+    reports: Arc<Reporter>,
     address: String,
     stopping: CancellationToken,
 ) {
-    let staying = join_when_forgotten(&context, &reports, &address);
-    stopping.run_until_cancelled(staying).await;
-    reports.drain();
+    let rejoining = join_when_forgotten(&context, &reports, &address);
+    stopping.run_until_cancelled(rejoining).await;
+    reports.begin_draining();
     leave(&context, &reports).await;
 }
 
@@ -126,18 +126,18 @@ pub(crate) async fn stay_joined(
 /// Usually this is not needed: a gateway that was started again, or that has lost the worker, asks
 /// by itself. But its catalog may be an older one, with another address of the worker. Or the
 /// network may let through only connections that the worker opens.
-async fn join_when_forgotten(context: &WorkerContext, reports: &Reports, address: &str) {
-    let mut pauses_unasked = 0_u32;
+async fn join_when_forgotten(context: &WorkerContext, reports: &Reporter, address: &str) {
+    let mut silent_pauses = 0_u32;
     let mut has_joined_again = false;
     loop {
-        let before = reports.asked();
-        sleep(before.every.max(SHORTEST_PAUSE)).await;
-        if reports.asked().times != before.times {
-            (pauses_unasked, has_joined_again) = (0, false);
+        let before = reports.question_stats();
+        sleep(before.interval.max(SHORTEST_PAUSE)).await;
+        if reports.question_stats().count != before.count {
+            (silent_pauses, has_joined_again) = (0, false);
             continue;
         }
-        pauses_unasked = pauses_unasked.saturating_add(1);
-        if pauses_unasked < FORGOTTEN_AFTER {
+        silent_pauses = silent_pauses.saturating_add(1);
+        if silent_pauses < FORGOTTEN_AFTER {
             continue;
         }
         match join_again(context, reports, address).await {
@@ -145,17 +145,21 @@ async fn join_when_forgotten(context: &WorkerContext, reports: &Reports, address
                 if !has_joined_again {
                     tracing::info!(worker = %context.id, gateway = context.config.gateway, "joined again, because no gateway asks for reports");
                 }
-                (pauses_unasked, has_joined_again) = (0, true);
-                reports.expect_questions(every);
+                (silent_pauses, has_joined_again) = (0, true);
+                reports.set_question_interval(every);
             }
-            Err(error) => reports.no_gateway(&error),
+            Err(error) => reports.record_join_failure(&error),
         }
     }
 }
 
 /// Joins once, and returns how often the worker will be asked for its report.
-async fn join_again(context: &WorkerContext, reports: &Reports, address: &str) -> Result<Duration> {
-    let gateway = Gateway::new(&context.config, context.tls.clone(), &context.runtimes)?;
+async fn join_again(
+    context: &WorkerContext,
+    reports: &Reporter,
+    address: &str,
+) -> Result<Duration> {
+    let gateway = GatewayClient::new(&context.config, context.tls.clone(), &context.runtimes)?;
     let request = JoinRequest {
         worker_id: Some(context.id.0),
         cluster_id: Some(context.cluster_id.to_string()),
@@ -171,23 +175,25 @@ async fn join_again(context: &WorkerContext, reports: &Reports, address: &str) -
             WorkerId(answer.worker_id)
         )));
     }
-    Ok(asked_every(&answer))
+    Ok(question_interval(&answer))
 }
 
 /// Tells the gateway that the worker stops. The gateway then places nothing here any more, and need
 /// not wait until the worker counts as lost.
-async fn leave(context: &WorkerContext, reports: &Reports) {
+async fn leave(context: &WorkerContext, reports: &Reporter) {
     let telling = async {
-        let gateway = Gateway::new(&context.config, context.tls.clone(), &context.runtimes)?;
+        let gateway = GatewayClient::new(&context.config, context.tls.clone(), &context.runtimes)?;
         gateway.leave(context.id, reports.instance()).await
     };
-    match timeout(LAST_WORD, telling).await {
+    match timeout(LEAVE_TIMEOUT, telling).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => {
             tracing::debug!(%error, "cannot tell the gateway that the worker stops");
         }
         Err(_) => {
-            tracing::debug!("cannot tell the gateway within {LAST_WORD:?} that the worker stops");
+            tracing::debug!(
+                "cannot tell the gateway within {LEAVE_TIMEOUT:?} that the worker stops"
+            );
         }
     }
 }

@@ -13,7 +13,11 @@ use crate::config;
 use crate::storage::Storage;
 
 /// Scrubs until `stopping` is cancelled, if the settings ask for it.
-pub(crate) async fn scrub(storage: Storage, config: config::Storage, stopping: CancellationToken) {
+pub(crate) async fn scrub(
+    storage: Storage,
+    config: config::StorageConfig,
+    stopping: CancellationToken,
+) {
     if !config.scrub {
         return;
     }

@@ -12,30 +12,30 @@ use volary_flight_proto::Result;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::seal::Sealer;
 use volary_gather::KnownFragments;
-use volary_gather::connections::{ConnectionOptions, Connections};
+use volary_gather::connections::{ConnectionOptions, WorkerConnections};
 use volary_node::admission::Admission;
-use volary_node::data_dir::Role;
+use volary_node::data_dir::NodeRole;
 use volary_node::disk::LocalDisk;
-use volary_node::flight::Served;
+use volary_node::flight::FlightAdapter;
 use volary_node::listener::Listener;
 use volary_node::memory::end_largest_when_full;
+use volary_node::message_budget::MessageBudget;
 use volary_node::message_limit::MessageLimit;
-use volary_node::serving::{Access, Serving};
+use volary_node::server::{Entrance, RunningServer};
 use volary_node::tls::{ClientTls, Tls};
-use volary_node::unfinished::Unfinished;
 use volary_node::{DataDir, Runtimes, memory};
 
-use crate::background::in_background;
-use crate::clients::{ClientService, Clients};
-use crate::config::{CLIENTS_UNFINISHED, Config, Execution, TICKET_BYTES};
+use crate::background::run_blocking;
+use crate::clients::{ClientCalls, ClientService};
+use crate::config::{CLIENTS_UNFINISHED_BYTES, Config, ExecutionConfig, TICKET_BYTES};
 use crate::context::WorkerContext;
-use crate::fragment::environment::Environments;
-use crate::fragment::kept::KeptFragments;
+use crate::fragment::cache::FragmentCache;
+use crate::fragment::environment::FragmentEnvironments;
 use crate::fragment::relay::STREAM_WINDOW_BYTES;
 use crate::fragment::running::RunningFragments;
 use crate::gate::WorkerGate;
 use crate::history::History;
-use crate::membership::{self, Reports};
+use crate::membership::{self, Reporter};
 use crate::scrub::scrub;
 use crate::service::WorkerService;
 use crate::storage::Storage;
@@ -50,9 +50,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Worker {
     context: Arc<WorkerContext>,
-    serving: Serving,
+    serving: RunningServer,
     /// Serves the address that only clients connect to, if there is one.
-    serving_clients: Option<Serving>,
+    serving_clients: Option<RunningServer>,
     /// Tasks for the membership, the scrub and the watch over the worker's memory. They end by
     /// themselves when the server stops.
     background: JoinSet<()>,
@@ -75,15 +75,15 @@ impl Worker {
 
     async fn start_on_io(config: Config, runtimes: Runtimes) -> Result<Self> {
         config.validate()?;
-        let data_dir = Arc::new(DataDir::open(&config.data_dir, Role::Worker)?);
+        let data_dir = Arc::new(DataDir::open(&config.data_dir, NodeRole::Worker)?);
         let listener = Listener::bind(config.listen)?;
         let address = listener.address();
         let clients_listener = config.clients.listen.map(Listener::bind).transpose()?;
         let storage_dir = data_dir.path().to_owned();
         let storage =
-            in_background(move || Storage::open(&storage_dir, Arc::new(LocalDisk))).await?;
+            run_blocking(move || Storage::open(&storage_dir, Arc::new(LocalDisk))).await?;
         let runtime_env = memory::runtime_env(&config.memory, data_dir.path(), SEGMENT_FOOTERS)?;
-        let tls = Tls::load(Role::Worker, &config.tls)?;
+        let tls = Tls::load(NodeRole::Worker, &config.tls)?;
         let instance = Uuid::new_v4().to_string();
         let advertised = config
             .advertise
@@ -98,9 +98,9 @@ impl Worker {
         let context = Arc::new(WorkerContext {
             id: joined.worker_id,
             cluster_id: joined.cluster_id,
-            admission: admission("fragments", &config.execution),
-            relaying: admission("fragments that relay", &config.execution),
-            serving_clients: admission("parts that clients fetch", &config.execution)
+            fragment_admission: create_admission("fragments", &config.execution),
+            relay_admission: create_admission("fragments that relay", &config.execution),
+            client_admission: create_admission("parts that clients fetch", &config.execution)
                 .with_max_waiting_per_session(config.execution.max_waiting_per_client()),
             clients_uri,
             connections: connections(&config, tls.client(), &joined.sealer, &runtimes),
@@ -109,41 +109,41 @@ impl Worker {
             storage,
             history: Arc::new(history),
             runtime_env,
-            environments: Environments::new(config.execution.value_limit()),
-            running: RunningFragments::default(),
-            fragments: KeptFragments::new(config.execution.kept_fragments.bytes()),
+            environments: FragmentEnvironments::new(config.execution.value_limit()),
+            running_fragments: RunningFragments::default(),
+            fragment_cache: FragmentCache::new(config.execution.kept_fragments.bytes()),
             runtimes: runtimes.clone(),
             sealer: joined.sealer.clone(),
             config,
         });
-        let reports = Arc::new(Reports::new(
+        let reports = Arc::new(Reporter::new(
             Arc::clone(&context),
             instance,
-            joined.asked_every,
+            joined.question_interval,
         ));
-        let clients = Clients::new(Arc::clone(&context), &runtimes)?;
+        let clients = ClientCalls::new(Arc::clone(&context), &runtimes)?;
         let service =
             WorkerService::new(Arc::clone(&context), Arc::clone(&reports), clients.clone());
         let limit = context.config.message_limit();
-        let unfinished = Unfinished::new(
-            CLIENTS_UNFINISHED,
+        let unfinished = MessageBudget::new(
+            CLIENTS_UNFINISHED_BYTES,
             "fetch the rows from a gateway with the same ticket",
         );
-        let held = Arc::new((tls, data_dir));
-        let (tls, io) = (&held.0, runtimes.io());
-        let serving = Serving::start(
+        let shared_resources = Arc::new((tls, data_dir));
+        let (tls, io) = (&shared_resources.0, runtimes.io());
+        let serving = RunningServer::start(
             listener,
-            Served(service),
-            Access {
-                limit,
+            FlightAdapter(service),
+            Entrance {
+                message_limit: limit,
                 tls: tls.server(),
-                gate: Some(Arc::new(WorkerGate::of_all(
+                gate: Some(Arc::new(WorkerGate::for_nodes_and_clients(
                     context.sealer.clone(),
                     clients.clone(),
                     unfinished.clone(),
                 ))),
             },
-            Arc::clone(&held),
+            Arc::clone(&shared_resources),
             io,
         );
         let serving_clients = clients_listener.map(|listener| {
@@ -151,16 +151,22 @@ impl Worker {
                 bytes: limit.bytes.min(TICKET_BYTES),
                 ..limit
             };
-            let gate = WorkerGate::of_clients(clients.clone(), unfinished.clone());
-            let access = Access {
-                limit,
+            let gate = WorkerGate::for_clients_only(clients.clone(), unfinished.clone());
+            let access = Entrance {
+                message_limit: limit,
                 tls: tls.server_of_clients(),
                 gate: Some(Arc::new(gate)),
             };
             let service = ClientService::new(clients);
-            Serving::start(listener, Served(service), access, Arc::clone(&held), io)
+            RunningServer::start(
+                listener,
+                FlightAdapter(service),
+                access,
+                Arc::clone(&shared_resources),
+                io,
+            )
         });
-        let staying = membership::stay_joined(
+        let membership_task = membership::stay_joined(
             Arc::clone(&context),
             reports,
             advertised,
@@ -171,13 +177,13 @@ impl Worker {
             context.config.storage.clone(),
             serving.stopping(),
         );
-        let (running, stopping) = (context.running.clone(), serving.stopping());
+        let (running, stopping) = (context.running_fragments.clone(), serving.stopping());
         let watching = async move {
             let watching = end_largest_when_full(|why| running.end_largest(why));
             stopping.run_until_cancelled(watching).await;
         };
         let mut background = JoinSet::new();
-        background.spawn_on(staying, runtimes.health());
+        background.spawn_on(membership_task, runtimes.health());
         background.spawn_on(watching, runtimes.health());
         background.spawn_on(scrubbing, io);
         tracing::info!(worker = %context.id, %address, "worker serves");
@@ -212,7 +218,7 @@ impl Worker {
 
     /// Stops accepting calls, gives open calls some time to end, and closes.
     pub async fn shutdown(mut self) {
-        let clients = self.serving_clients.map(Serving::shutdown);
+        let clients = self.serving_clients.map(RunningServer::shutdown);
         let (_, ()) = tokio::join!(OptionFuture::from(clients), self.serving.shutdown());
         // While the calls ended, the membership task told the gateway that the worker stops. This
         // has a timeout of its own.
@@ -234,13 +240,16 @@ fn clients_uri(config: &Config, own: Option<SocketAddr>, advertised: &str, tls: 
         "grpc"
     };
     let own = own.map(|address| address.to_string());
-    let said = config.clients.advertise.clone().or(own);
-    format!("{scheme}://{}", said.as_deref().unwrap_or(advertised))
+    let configured_address = config.clients.advertise.clone().or(own);
+    format!(
+        "{scheme}://{}",
+        configured_address.as_deref().unwrap_or(advertised)
+    )
 }
 
 /// Creates the places for one kind of fragment. One user gets at most three quarters of them, as on
 /// a gateway. The limit is needed because a fragment keeps its place even if nobody reads its rows.
-fn admission(what: &'static str, execution: &Execution) -> Admission {
+fn create_admission(what: &'static str, execution: &ExecutionConfig) -> Admission {
     Admission::new(what, execution.max_running, execution.max_waiting)
         .with_max_running_per_user(execution.max_running_per_user())
 }
@@ -250,11 +259,11 @@ fn connections(
     tls: Option<ClientTls>,
     sealer: &Sealer,
     runtimes: &Runtimes,
-) -> Connections {
+) -> WorkerConnections {
     let options = ConnectionOptions {
         connect_timeout: CONNECT_TIMEOUT,
         stream_window_bytes: STREAM_WINDOW_BYTES,
         max_message_bytes: config.message_limit().bytes,
     };
-    Connections::new(&options, tls, sealer.clone(), runtimes.io().clone())
+    WorkerConnections::new(&options, tls, sealer.clone(), runtimes.io().clone())
 }

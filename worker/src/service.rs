@@ -20,74 +20,75 @@ use volary_flight_proto::control::{CONTROL_ACTION, Control, control};
 use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::ticket::FragmentTicket;
-use volary_flight_proto::write::{SIGN_OF_LIFE, WriteRequest};
+use volary_flight_proto::write::{KEEP_ALIVE_INTERVAL, WriteRequest};
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::flight::{Answer, Flight, Messages};
+use volary_node::flight::{Answer, Flight, MessageStream};
 use volary_node::tls::PeerKind;
 
-use crate::background::in_background;
-use crate::clients::{Clients, introduction_of};
+use crate::background::run_blocking;
+use crate::clients::{ClientCalls, introduction_from_request};
 use crate::context::WorkerContext;
-use crate::fragment::in_one_piece::in_one_piece;
-use crate::fragment::keep_alive::WithKeepAlive;
+use crate::fragment::keep_alive::KeepAliveStream;
 use crate::fragment::run;
-use crate::membership::Reports;
-use crate::write::{self, Received, WriteContext};
+use crate::fragment::small_answer::buffer_small_answer;
+use crate::membership::Reporter;
+use crate::write::{self, ReceivedStreams, WriteContext};
 
 #[cfg(test)]
 mod tests;
 
 /// Timeout for the first message of a write. This message says what the write is, and a gateway
 /// sends it at once.
-const FIRST_MESSAGE: Duration = Duration::from_secs(30);
+const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The Flight service of a worker. It accepts only tickets, writes and commands that a node of its
 /// cluster sealed.
 #[derive(Debug, Clone)]
 pub struct WorkerService {
     context: Arc<WorkerContext>,
-    reports: Arc<Reports>,
-    clients: Clients,
-    received: Arc<Received>,
+    reporter: Arc<Reporter>,
+    clients: ClientCalls,
+    received_streams: Arc<ReceivedStreams>,
 }
 
 impl WorkerService {
     /// Builds the service from what all calls share. `clients` serves the callers that are not
     /// nodes.
-    pub fn new(context: Arc<WorkerContext>, reports: Arc<Reports>, clients: Clients) -> Self {
+    pub fn new(context: Arc<WorkerContext>, reports: Arc<Reporter>, clients: ClientCalls) -> Self {
         Self {
             context,
-            reports,
+            reporter: reports,
             clients,
-            received: Arc::default(),
+            received_streams: Arc::default(),
         }
     }
 
     /// Opens a ticket and returns the messages of its fragment. Checks only what is cheap to check;
     /// the stream reports all other errors.
-    fn fragment(&self, ticket: &[u8]) -> Result<WithKeepAlive> {
+    fn redeem_ticket(&self, ticket: &[u8]) -> Result<KeepAliveStream> {
         let ticket: FragmentTicket = self.context.sealer.open(Purpose::Fragment, ticket)?;
         self.context
-            .check_addressee_in_short(ticket.cluster, ticket.worker_id)?;
+            .check_ticket_addressee(ticket.cluster, ticket.worker_id)?;
         self.context.history.check(ticket.lineage.as_ref())?;
-        run::messages(Arc::clone(&self.context), ticket)
+        run::run_for_gateway(Arc::clone(&self.context), ticket)
     }
 
     /// Begins a write. The returned future keeps the rows that arrive.
-    async fn write(
+    async fn begin_write(
         &self,
         mut messages: Streaming<FlightData>,
     ) -> Result<impl Future<Output = Result<PutResult>> + Send + use<>> {
         let limit = self.context.config.message_limit();
-        let first = timeout(FIRST_MESSAGE, messages.message())
+        let first = timeout(FIRST_MESSAGE_TIMEOUT, messages.message())
             .await
             .map_err(|_| {
-                let text = format!("the write has sent no first message within {FIRST_MESSAGE:?}");
+                let text =
+                    format!("the write has sent no first message within {FIRST_MESSAGE_TIMEOUT:?}");
                 Error::new(ErrorCode::DeadlineExceeded, text)
             })?
             .map_err(|status| limit.explain(status))?
             .ok_or_else(|| Error::invalid("the write has sent no message"))?;
-        let request = self.write_request(&first)?;
+        let request = self.accept_write_request(&first)?;
         let span = tracing::info_span!(
             "write",
             query_id = %request.query_id,
@@ -97,7 +98,7 @@ impl WorkerService {
         let rest = messages.map_err(move |status| limit.explain(status));
         let data = stream::once(ready(Ok(first)))
             .chain(rest)
-            .and_then(move |message| ready(limit.uncompressed(message).map_err(Status::from)))
+            .and_then(move |message| ready(limit.check_uncompressed(message).map_err(Status::from)))
             .map_err(|status| FlightError::Tonic(Box::new(status)));
         let rows = FlightRecordBatchStream::new_from_flight_data(data).map_err(Error::from);
         let context = WriteContext {
@@ -109,7 +110,7 @@ impl WorkerService {
         };
         let (history, lineage) = (Arc::clone(&self.context.history), request.lineage);
         let writing = async move {
-            in_background(move || history.adopt(lineage.as_ref())).await?;
+            run_blocking(move || history.adopt(lineage.as_ref())).await?;
             let written = write::write(&context, request, Box::pin(rows)).await?;
             Ok(PutResult {
                 app_metadata: written.encode_to_vec().into(),
@@ -118,7 +119,7 @@ impl WorkerService {
         Ok(writing.instrument(span))
     }
 
-    fn write_request(&self, first: &FlightData) -> Result<WriteRequest> {
+    fn accept_write_request(&self, first: &FlightData) -> Result<WriteRequest> {
         let descriptor = first
             .flight_descriptor
             .as_ref()
@@ -126,17 +127,18 @@ impl WorkerService {
         let request: WriteRequest = self.context.sealer.open(Purpose::Write, &descriptor.cmd)?;
         self.context
             .check_addressee(&request.cluster_id, request.worker_id)?;
-        if request.instance != self.reports.instance() {
+        if request.instance != self.reporter.instance() {
             return Err(Error::unavailable(
                 "this worker was restarted after the write had been prepared; run the statement again",
             ));
         }
-        let expires_s = Sealer::expires_s(&descriptor.cmd).unwrap_or_default();
-        self.received.take(&request.stream_id, expires_s)?;
+        let expires_s = Sealer::expiry_s(&descriptor.cmd).unwrap_or_default();
+        self.received_streams
+            .accept(&request.stream_id, expires_s)?;
         Ok(request)
     }
 
-    async fn control(&self, body: &[u8]) -> Result<Bytes> {
+    async fn run_command(&self, body: &[u8]) -> Result<Bytes> {
         let command: Control = self.context.sealer.open(Purpose::Control, body)?;
         self.context
             .check_addressee(&command.cluster_id, command.worker_id)?;
@@ -148,19 +150,19 @@ impl WorkerService {
         match command {
             // A report is answered at once, whatever other commands wait for. The gateway considers
             // a worker lost if it does not answer.
-            control::Command::Report(question) => Ok(self.reports.answer(question, lineage).await),
+            control::Command::Report(question) => Ok(self.reporter.answer(question, lineage).await),
             control::Command::ListSegments(_) => {
-                in_background(move || Ok(storage.list().encode_to_vec().into())).await
+                run_blocking(move || Ok(storage.list().encode_to_vec().into())).await
             }
             control::Command::DropTable(drop) => {
                 history.check(lineage.as_ref())?;
                 let table = TableId(drop.table_id);
-                in_background(move || storage.drop_table(table).map(|()| Bytes::new())).await
+                run_blocking(move || storage.drop_table(table).map(|()| Bytes::new())).await
             }
             control::Command::AbortWrite(abort) => {
                 history.check(lineage.as_ref())?;
                 let write = WriteId(abort.write_id);
-                in_background(move || storage.abort_write(write).map(|()| Bytes::new())).await
+                run_blocking(move || storage.abort_write(write).map(|()| Bytes::new())).await
             }
         }
     }
@@ -169,12 +171,12 @@ impl WorkerService {
 /// Returns the result of a write. Until the result is there, empty messages come at regular
 /// intervals. Sorting and syncing may take long, and these messages tell the gateway that the
 /// worker lives.
-fn with_signs_of_life(
+fn send_signs_of_life(
     writing: impl Future<Output = Result<PutResult>> + Send + 'static,
 ) -> impl Stream<Item = Result<PutResult, Status>> + Send {
     stream::unfold(Some(Box::pin(writing)), |writing| async move {
         let mut writing = writing?;
-        match timeout(SIGN_OF_LIFE, &mut writing).await {
+        match timeout(KEEP_ALIVE_INTERVAL, &mut writing).await {
             Ok(result) => Some((result.map_err(Status::from), None)),
             Err(_) => Some((Ok(PutResult::default()), Some(writing))),
         }
@@ -182,43 +184,49 @@ fn with_signs_of_life(
 }
 
 /// Creates the error for what only a gateway has.
-fn only_gateways_have(what: &str) -> Status {
+fn gateways_only_error(what: &str) -> Status {
     let error = format!("a worker has no {what}; connect to a gateway");
     Error::new(ErrorCode::Unimplemented, error).into()
 }
 
 impl Flight for WorkerService {
-    fn not_served(&self, call: &'static str) -> Status {
-        only_gateways_have(match call {
+    fn unserved_error(&self, call: &'static str) -> Status {
+        gateways_only_error(match call {
             "ListFlights" => "list of flights",
             "DoExchange" => "exchange",
             _ => "SQL",
         })
     }
 
-    async fn do_get(&self, request: Request<Ticket>) -> Answer<Messages<FlightData>> {
-        if Sealer::claims(Purpose::Direct, &request.get_ref().ticket) {
-            return Ok(Response::new(self.clients.rows(request).await?));
+    async fn do_get(&self, request: Request<Ticket>) -> Answer<MessageStream<FlightData>> {
+        if Sealer::claims_purpose(Purpose::Direct, &request.get_ref().ticket) {
+            return Ok(Response::new(self.clients.redeem_ticket(request).await?));
         }
         PeerKind::of(request.extensions()).check_is_node()?;
-        let messages = self.fragment(&request.into_inner().ticket)?;
-        Ok(Response::new(Box::pin(in_one_piece(messages).await)))
+        let messages = self.redeem_ticket(&request.into_inner().ticket)?;
+        Ok(Response::new(Box::pin(buffer_small_answer(messages).await)))
     }
 
-    async fn do_put(&self, request: Request<Streaming<FlightData>>) -> Answer<Messages<PutResult>> {
+    async fn do_put(
+        &self,
+        request: Request<Streaming<FlightData>>,
+    ) -> Answer<MessageStream<PutResult>> {
         PeerKind::of(request.extensions()).check_is_node()?;
-        let writing = self.write(request.into_inner()).await?;
-        Ok(Response::new(with_signs_of_life(writing).boxed()))
+        let writing = self.begin_write(request.into_inner()).await?;
+        Ok(Response::new(send_signs_of_life(writing).boxed()))
     }
 
-    async fn do_action(&self, request: Request<Action>) -> Answer<Messages<arrow_flight::Result>> {
+    async fn do_action(
+        &self,
+        request: Request<Action>,
+    ) -> Answer<MessageStream<arrow_flight::Result>> {
         let peer = PeerKind::of(request.extensions());
         let action = request.into_inner();
         if action.r#type != CONTROL_ACTION {
-            return Err(only_gateways_have(&format!("action {}", action.r#type)));
+            return Err(gateways_only_error(&format!("action {}", action.r#type)));
         }
         peer.check_is_node()?;
-        let body = self.control(&action.body).await?;
+        let body = self.run_command(&action.body).await?;
         let result = arrow_flight::Result { body };
         Ok(Response::new(stream::once(ready(Ok(result))).boxed()))
     }
@@ -227,12 +235,12 @@ impl Flight for WorkerService {
     async fn handshake(
         &self,
         request: Request<Streaming<HandshakeRequest>>,
-    ) -> Answer<Messages<HandshakeResponse>> {
-        let introduction = introduction_of(&request, Bytes::new())?;
+    ) -> Answer<MessageStream<HandshakeResponse>> {
+        let introduction = introduction_from_request(&request, Bytes::new())?;
         Ok(self.clients.shake_hands(introduction).await?)
     }
 
-    async fn list_actions(&self, _: Request<Empty>) -> Answer<Messages<ActionType>> {
+    async fn list_actions(&self, _: Request<Empty>) -> Answer<MessageStream<ActionType>> {
         let action = ActionType {
             r#type: CONTROL_ACTION.to_owned(),
             description: "a command of a gateway".to_owned(),

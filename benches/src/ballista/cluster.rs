@@ -6,22 +6,22 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tokio::time::{sleep, timeout};
 
-use super::process::Process;
+use super::process::BallistaProcess;
 use super::programs::Programs;
 use super::{ports, readiness};
 
 /// Longest time to wait until all executors have joined.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time between two checks whether all executors have joined.
-const PAUSE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const HOST: &str = "127.0.0.1";
 /// The flags with the ports of an executor. They are for clients that fetch results, for the
 /// scheduler, and for health checks.
-const PORTS_OF_EXECUTOR: [&str; 3] = ["--bind-port", "--bind-grpc-port", "--bind-health-port"];
+const EXECUTOR_PORT_FLAGS: [&str; 3] = ["--bind-port", "--bind-grpc-port", "--bind-health-port"];
 
 /// The size and the directory of a cluster.
 #[derive(Debug, Clone)]
-pub struct Layout {
+pub struct BallistaOptions {
     /// The programs that the processes run.
     pub programs: Programs,
     /// The directory for logs, and for the data that executors keep for each other.
@@ -34,29 +34,29 @@ pub struct Layout {
 
 /// A scheduler and its executors. Dropping the cluster ends them.
 #[derive(Debug)]
-pub struct Cluster {
-    executors: Vec<Process>,
-    scheduler: Process,
+pub struct BallistaCluster {
+    executors: Vec<BallistaProcess>,
+    scheduler: BallistaProcess,
     address: String,
 }
 
-impl Cluster {
+impl BallistaCluster {
     /// Starts all processes. All executors have joined when this returns. Settings that are not set
     /// here have Ballista's defaults.
     ///
     /// # Errors
     /// Returns an error if a process cannot be started or ends, or if the executors have not joined
     /// within a minute. The error contains the end of a log, which says why.
-    pub async fn start(layout: &Layout) -> Result<Self> {
+    pub async fn start(layout: &BallistaOptions) -> Result<Self> {
         std::fs::create_dir_all(&layout.directory)
             .with_context(|| format!("cannot create {}", layout.directory.display()))?;
-        let ports = ports::free(1 + PORTS_OF_EXECUTOR.len() * layout.executors)?;
+        let ports = ports::free(1 + EXECUTOR_PORT_FLAGS.len() * layout.executors)?;
         let Some((&scheduler_port, executor_ports)) = ports.split_first() else {
             bail!("no port for Ballista's scheduler");
         };
         let scheduler = layout.start_scheduler(scheduler_port)?;
         let mut executors = Vec::with_capacity(layout.executors);
-        for ports in executor_ports.chunks(PORTS_OF_EXECUTOR.len()) {
+        for ports in executor_ports.chunks(EXECUTOR_PORT_FLAGS.len()) {
             executors.push(layout.start_executor(executors.len(), ports, scheduler_port)?);
         }
         let mut cluster = Self {
@@ -69,7 +69,7 @@ impl Cluster {
             format!(
                 "Ballista's executors have not joined within {} s: {}",
                 START_TIMEOUT.as_secs(),
-                cluster.scheduler.log_end()
+                cluster.scheduler.log_tail()
             )
         })??;
         Ok(cluster)
@@ -87,7 +87,9 @@ impl Cluster {
     /// why.
     pub fn ensure_runs(&mut self) -> Result<()> {
         self.scheduler.ensure_runs()?;
-        self.executors.iter_mut().try_for_each(Process::ensure_runs)
+        self.executors
+            .iter_mut()
+            .try_for_each(BallistaProcess::ensure_runs)
     }
 
     async fn await_executors(&mut self) -> Result<()> {
@@ -97,13 +99,13 @@ impl Cluster {
             if readiness::is_ready(&self.address).await.unwrap_or(false) {
                 return Ok(());
             }
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-impl Layout {
-    fn start_scheduler(&self, port: u16) -> Result<Process> {
+impl BallistaOptions {
+    fn start_scheduler(&self, port: u16) -> Result<BallistaProcess> {
         let arguments = [
             format!("--bind-host={HOST}"),
             format!("--external-host={HOST}"),
@@ -111,7 +113,7 @@ impl Layout {
             format!("--min-ready-executors={}", self.executors),
             "--flight-sql".to_owned(),
         ];
-        Process::start(
+        BallistaProcess::start(
             "Ballista's scheduler",
             &self.programs.scheduler,
             arguments,
@@ -120,10 +122,15 @@ impl Layout {
     }
 
     /// Starts an executor. `ports` are the ports for [`PORTS_OF_EXECUTOR`].
-    fn start_executor(&self, number: usize, ports: &[u16], scheduler_port: u16) -> Result<Process> {
+    fn start_executor(
+        &self,
+        number: usize,
+        ports: &[u16],
+        scheduler_port: u16,
+    ) -> Result<BallistaProcess> {
         let work_dir = self.directory.join(format!("executor-{number}"));
         std::fs::create_dir_all(&work_dir)?;
-        let ports = PORTS_OF_EXECUTOR.iter().zip(ports);
+        let ports = EXECUTOR_PORT_FLAGS.iter().zip(ports);
         let mut arguments: Vec<_> = ports.map(|(flag, port)| format!("{flag}={port}")).collect();
         arguments.extend([
             format!("--bind-host={HOST}"),
@@ -138,7 +145,7 @@ impl Layout {
             format!("--vcores={}", vcores(self.cores, self.executors)),
             format!("--work-dir={}", work_dir.display()),
         ]);
-        Process::start(
+        BallistaProcess::start(
             &format!("Ballista's executor {number}"),
             &self.programs.executor,
             arguments,
@@ -169,7 +176,7 @@ mod tests {
     #[tokio::test]
     async fn the_start_ends_with_a_process_that_ends() {
         let directory = tempfile::tempdir().unwrap();
-        let layout = Layout {
+        let layout = BallistaOptions {
             programs: Programs {
                 scheduler: PathBuf::from("false"),
                 executor: PathBuf::from("false"),
@@ -178,7 +185,10 @@ mod tests {
             executors: 1,
             cores: 1,
         };
-        let error = Cluster::start(&layout).await.unwrap_err().to_string();
+        let error = BallistaCluster::start(&layout)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with("Ballista's "), "{error}");
         assert!(error.contains(" has ended with exit status: 1"), "{error}");
     }

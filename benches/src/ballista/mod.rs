@@ -15,5 +15,5 @@ mod programs;
 /// Checks whether all executors have joined.
 mod readiness;
 
-pub use cluster::{Cluster, Layout};
-pub use programs::{Missing, Programs};
+pub use cluster::{BallistaCluster, BallistaOptions};
+pub use programs::{MissingProgram, Programs};

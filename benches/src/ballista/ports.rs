@@ -13,10 +13,11 @@ use std::net::{Ipv4Addr, TcpListener};
 /// Returns the errors of the operating system.
 pub(super) fn free(count: usize) -> io::Result<Vec<u16>> {
     // All ports are held until the last one is found, so that no port appears twice.
-    let held = (0..count)
+    let listeners = (0..count)
         .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
         .collect::<io::Result<Vec<_>>>()?;
-    held.iter()
+    listeners
+        .iter()
         .map(|listener| Ok(listener.local_addr()?.port()))
         .collect()
 }

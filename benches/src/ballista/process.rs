@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 /// started them is killed and drops nothing. The shell becomes the program, so that the process id
 /// and the exit status of the child are those of the program. A background process waits for the
 /// end of the input.
-const ENDS_WITH_ITS_INPUT: &str =
+const KILL_AT_END_OF_INPUT: &str =
     r#"exec 3<&0; { read -r line <&3; kill -KILL $$ 2>/dev/null; } & exec "$@" 3<&- </dev/null"#;
 
 /// Number of lines of the log that an error shows. The log itself is deleted.
@@ -20,14 +20,14 @@ const LINES_SHOWN: usize = 20;
 
 /// A process. Dropping it kills the process, because nobody needs what it has written.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct BallistaProcess {
     name: String,
     /// The child process. It holds the standard input, to which nothing is ever written.
     child: Child,
     log: PathBuf,
 }
 
-impl Process {
+impl BallistaProcess {
     /// Starts the process. `name` is its name in errors. All its output goes to the file `log`.
     ///
     /// # Errors
@@ -39,17 +39,17 @@ impl Process {
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
         log: PathBuf,
     ) -> Result<Self> {
-        let printed =
+        let output =
             File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let child = Command::new("sh")
-            .args(["-c", ENDS_WITH_ITS_INPUT, "sh"])
+            .args(["-c", KILL_AT_END_OF_INPUT, "sh"])
             .arg(program)
             .args(arguments)
             // The level of the log is left to the programs' defaults, as all other settings are.
             .env_remove("RUST_LOG")
             .stdin(Stdio::piped())
-            .stdout(printed.try_clone()?)
-            .stderr(printed)
+            .stdout(output.try_clone()?)
+            .stderr(output)
             .spawn()
             .with_context(|| format!("cannot start {name}"))?;
         Ok(Self {
@@ -66,13 +66,13 @@ impl Process {
     /// why.
     pub(super) fn ensure_runs(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            bail!("{} has ended with {status}: {}", self.name, self.log_end());
+            bail!("{} has ended with {status}: {}", self.name, self.log_tail());
         }
         Ok(())
     }
 
     /// Returns the last lines of the log.
-    pub(super) fn log_end(&self) -> String {
+    pub(super) fn log_tail(&self) -> String {
         match fs::read(&self.log) {
             Ok(log) => last_lines(&String::from_utf8_lossy(&log), LINES_SHOWN),
             Err(error) => format!("its log cannot be read: {error}"),
@@ -80,7 +80,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for BallistaProcess {
     fn drop(&mut self) {
         // The process may have ended already. Errors are ignored, because nobody could handle them
         // here.
@@ -105,7 +105,7 @@ mod tests {
     fn a_process_ends_with_its_input() {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
-        let mut process = Process::start("one", Path::new("sleep"), ["1000"], log).unwrap();
+        let mut process = BallistaProcess::start("one", Path::new("sleep"), ["1000"], log).unwrap();
         process.ensure_runs().unwrap();
         // The operating system closes the input in this way when the process that started the child
         // is killed. `wait` would close it, too, but it does not kill the child, so the signal
@@ -120,7 +120,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
         let script = ["-c", "echo listening; echo 'no more memory' >&2; exit 3"];
-        let mut process = Process::start("one", Path::new("sh"), script, log).unwrap();
+        let mut process = BallistaProcess::start("one", Path::new("sh"), script, log).unwrap();
         // Waiting would close the input, and so end the process.
         let error = loop {
             match process.ensure_runs() {

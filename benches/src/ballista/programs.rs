@@ -20,11 +20,11 @@ pub struct Programs {
 /// The error of a program that is not installed. Only the comparison with Ballista needs the
 /// programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingProgram {
     program: PathBuf,
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -34,7 +34,7 @@ impl fmt::Display for Missing {
     }
 }
 
-impl Error for Missing {}
+impl Error for MissingProgram {}
 
 impl Programs {
     /// Finds the programs in a directory.
@@ -50,7 +50,7 @@ impl Programs {
         let both = [&programs.scheduler, &programs.executor];
         if let Some(program) = both.into_iter().find(|program| !program.is_file()) {
             let program = program.clone();
-            return Err(Missing { program }.into());
+            return Err(MissingProgram { program }.into());
         }
         for program in both {
             check_release(program)?;
@@ -102,14 +102,14 @@ mod tests {
         let install_shell_as = |name: &str| symlink("/bin/sh", directory.path().join(name));
         install_shell_as("ballista-scheduler").unwrap();
         let error = Programs::find(directory.path()).unwrap_err();
-        assert!(error.is::<Missing>(), "{error:#}");
+        assert!(error.is::<MissingProgram>(), "{error:#}");
         let text = error.to_string();
         assert!(text.starts_with("there is no /"), "{text}");
         let advice = "/ballista-executor; `make ballista` installs it";
         assert!(text.ends_with(advice), "{text}");
         install_shell_as("ballista-executor").unwrap();
         let error = Programs::find(directory.path()).unwrap_err();
-        assert!(!error.is::<Missing>(), "{error:#}");
+        assert!(!error.is::<MissingProgram>(), "{error:#}");
         let text = error.to_string();
         assert!(text.contains("is not release 55.0.0"), "{text}");
     }

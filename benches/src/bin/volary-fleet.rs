@@ -12,7 +12,7 @@ use volary_benches::fleet::{Fleet, FleetOptions};
 use volary_benches::reading::process::{self, ReaderOptions};
 use volary_benches::stub::{StubOptions, Stubs};
 use volary_cli::settings::{Layers, Settings, process_environment};
-use volary_cli::signals::Stop;
+use volary_cli::signals::StopSignals;
 use volary_gateway::Gateway;
 use volary_node::runtimes::OwnedRuntimes;
 use volary_node::{Runtimes, open_files};
@@ -27,7 +27,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Runs a gateway and all workers.
-    Up(Up),
+    Up(UpArgs),
     /// Runs only the gateway. The environment holds its settings, as for `volary gateway`.
     Gateway(GatewayArgs),
     /// Runs some of the workers in one process.
@@ -40,7 +40,7 @@ enum Command {
 }
 
 #[derive(Debug, Args)]
-struct Up {
+struct UpArgs {
     /// Total number of workers.
     #[arg(long, default_value_t = 2160)]
     workers: usize,
@@ -64,7 +64,7 @@ struct GatewayArgs {
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> Result<()> {
-    open_files::raise();
+    open_files::raise_limit();
     match Arguments::parse().command {
         Command::Up(up) => run_fleet(up),
         Command::Gateway(args) => serve(|runtimes| run_gateway(args, runtimes)),
@@ -80,7 +80,7 @@ fn serve<F: Future<Output = Result<()>>>(node: impl FnOnce(Runtimes) -> F) -> Re
     handles.io().block_on(node(handles.clone()))
 }
 
-fn run_fleet(up: Up) -> Result<()> {
+fn run_fleet(up: UpArgs) -> Result<()> {
     let started = std::time::Instant::now();
     let fleet = Fleet::start(&FleetOptions {
         program: std::env::current_exe()?,
@@ -100,7 +100,7 @@ fn run_fleet(up: Up) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(ended())?;
+    runtime.block_on(wait_for_end())?;
     fleet.shutdown()
 }
 
@@ -113,7 +113,7 @@ async fn run_gateway(args: GatewayArgs, runtimes: Runtimes) -> Result<()> {
     settings.gateway.listen = ([127, 0, 0, 1], 0).into();
     let gateway = Gateway::start(settings.gateway, runtimes).await?;
     println!("listening on grpc://{}", gateway.address());
-    ended().await?;
+    wait_for_end().await?;
     gateway.shutdown().await;
     Ok(())
 }
@@ -121,7 +121,7 @@ async fn run_gateway(args: GatewayArgs, runtimes: Runtimes) -> Result<()> {
 async fn run_host(options: HostOptions, runtimes: Runtimes) -> Result<()> {
     let workers = host::start(&options, &runtimes).await?;
     println!("ready");
-    ended().await?;
+    wait_for_end().await?;
     host::shutdown(workers).await;
     Ok(())
 }
@@ -130,13 +130,13 @@ async fn run_host(options: HostOptions, runtimes: Runtimes) -> Result<()> {
 async fn run_stubs(options: StubOptions) -> Result<()> {
     let stubs = Stubs::listen(&options).await?;
     println!("{}", serde_json::to_string(stubs.addresses())?);
-    ended().await
+    wait_for_end().await
 }
 
 /// Returns at a signal, or at the end of standard input. The input ends when the process that
 /// started this one ends.
-async fn ended() -> Result<()> {
-    let mut stop = Stop::listen()?;
+async fn wait_for_end() -> Result<()> {
+    let mut stop = StopSignals::listen()?;
     let mut input = tokio::io::stdin();
     let mut rest = [0; 64];
     loop {

@@ -11,7 +11,7 @@ use volary_worker::{Config, Worker};
 
 /// Number of workers that start at the same time. Each of them waits for its disk and for its turn
 /// at the gateway.
-const STARTING: usize = 32;
+const CONCURRENT_STARTS: usize = 32;
 /// Default memory limit of a worker in a fleet of thousands. The queries of such workers are small.
 pub const WORKER_MEMORY: MemorySize = MemorySize::Bytes(64 << 20);
 
@@ -58,7 +58,7 @@ pub async fn start(options: &HostOptions, runtimes: &Runtimes) -> Result<Vec<Wor
         }
     });
     stream::iter(starting)
-        .buffer_unordered(STARTING)
+        .buffer_unordered(CONCURRENT_STARTS)
         .try_collect()
         .await
 }

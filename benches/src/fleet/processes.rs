@@ -10,7 +10,7 @@ use volary_node::size::MemorySize;
 use crate::process::Process;
 
 /// The text that a process prints before its address when it is ready.
-const LISTENING: &str = "listening on grpc://";
+const READY_PREFIX: &str = "listening on grpc://";
 
 /// The size and the directory of a fleet.
 #[derive(Debug, Clone)]
@@ -52,10 +52,10 @@ impl Fleet {
             .arg("gateway")
             .arg("--data-dir")
             .arg(options.data_dir.join("gateway"));
-        let mut gateway = options.begin(gateway, "gateway")?;
-        let line = gateway.await_line(LISTENING)?;
+        let mut gateway = options.start_process(gateway, "gateway")?;
+        let line = gateway.await_line(READY_PREFIX)?;
         let (_, address) = line
-            .split_once(LISTENING)
+            .split_once(READY_PREFIX)
             .context("a gateway without an address")?;
         let address = address.trim().to_owned();
         let mut hosts = Vec::new();
@@ -71,7 +71,7 @@ impl Fleet {
                 .args(["--worker-memory", &options.worker_memory.to_string()])
                 .arg("--data-dir")
                 .arg(&options.data_dir);
-            hosts.push(options.begin(command, &format!("host-{host}"))?);
+            hosts.push(options.start_process(command, &format!("host-{host}"))?);
         }
         for host in &mut hosts {
             host.await_line("ready")?;
@@ -116,7 +116,7 @@ impl Fleet {
 
 impl FleetOptions {
     /// Starts a process. Its log is a file in the data directory.
-    fn begin(&self, command: Command, name: &str) -> Result<Process> {
+    fn start_process(&self, command: Command, name: &str) -> Result<Process> {
         let log = self.data_dir.join(format!("{name}.log"));
         let file = File::create(&log)?;
         Process::start(name, command, file)

@@ -21,13 +21,13 @@ const RESET_PEAK: &str = "5";
 
 /// A process that is observed.
 #[derive(Debug, Clone)]
-pub struct Observed {
+pub struct ObservedProcess {
     directory: PathBuf,
 }
 
 /// The work that each thread of a process had done at some time.
 #[derive(Debug, Clone)]
-pub struct Work {
+pub struct WorkSnapshot {
     threads: BTreeMap<u32, ThreadWork>,
 }
 
@@ -39,7 +39,7 @@ struct ThreadWork {
 
 /// The work of a process between two times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct WorkDelta {
     /// Processor time of all threads, in user and system mode.
     pub processor_time: Duration,
     /// Number of context switches, voluntary and involuntary.
@@ -48,14 +48,14 @@ pub struct Done {
 
 /// The resident memory of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
+pub struct MemoryUsage {
     /// The current memory.
     pub resident_bytes: u64,
     /// The largest memory since the start of the process or the last [`Observed::reset_peak`].
     pub peak_bytes: u64,
 }
 
-impl Observed {
+impl ObservedProcess {
     /// Returns this process.
     pub fn this() -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Observed {
     ///
     /// # Errors
     /// Returns an error if the process has ended.
-    pub fn work(&self) -> Result<Work> {
+    pub fn work(&self) -> Result<WorkSnapshot> {
         let tasks = self.directory.join("task");
         let entries = fs::read_dir(&tasks)
             .with_context(|| format!("cannot list {}; this needs Linux", tasks.display()))?;
@@ -86,14 +86,14 @@ impl Observed {
                 threads.insert(id, work);
             }
         }
-        Ok(Work { threads })
+        Ok(WorkSnapshot { threads })
     }
 
     /// Returns the memory of the process.
     ///
     /// # Errors
     /// Returns an error if the process has ended.
-    pub fn memory(&self) -> Result<Memory> {
+    pub fn memory(&self) -> Result<MemoryUsage> {
         let path = self.directory.join("status");
         let status = read(&path)?;
         let bytes = |key: &str| {
@@ -101,7 +101,7 @@ impl Observed {
             kib.map(|kib| kib * 1024)
                 .with_context(|| format!("{} has no {key}", path.display()))
         };
-        Ok(Memory {
+        Ok(MemoryUsage {
             resident_bytes: bytes("VmRSS")?,
             peak_bytes: bytes("VmHWM")?,
         })
@@ -118,11 +118,11 @@ impl Observed {
     }
 }
 
-impl Work {
+impl WorkSnapshot {
     /// Returns the work since `earlier`. The work of a thread that has ended in the meantime is not
     /// known, and is left out.
-    pub fn since(&self, earlier: &Self) -> Done {
-        let mut done = Done::default();
+    pub fn since(&self, earlier: &Self) -> WorkDelta {
+        let mut done = WorkDelta::default();
         for (id, now) in &self.threads {
             let then = earlier.threads.get(id).copied().unwrap_or_default();
             done.processor_time += now.processor_time.saturating_sub(then.processor_time);
@@ -135,7 +135,7 @@ impl Work {
 /// Measures how far the peak memory of a process rises above its memory at the beginning.
 #[derive(Debug)]
 pub struct PeakGrowth {
-    observed: Observed,
+    observed: ObservedProcess,
     idle_bytes: u64,
 }
 
@@ -144,7 +144,7 @@ impl PeakGrowth {
     ///
     /// # Errors
     /// Returns the errors of [`Observed::memory`] and [`Observed::reset_peak`].
-    pub fn begin(observed: Observed) -> Result<Self> {
+    pub fn begin(observed: ObservedProcess) -> Result<Self> {
         observed.reset_peak()?;
         let idle_bytes = observed.memory()?.resident_bytes;
         Ok(Self {
@@ -165,7 +165,7 @@ impl PeakGrowth {
 
 /// Returns the work of a thread, or `None` if the thread has ended.
 fn thread_work(directory: &Path) -> Result<Option<ThreadWork>> {
-    let file = |name: &str| if_there(fs::read_to_string(directory.join(name)));
+    let file = |name: &str| none_if_ended(fs::read_to_string(directory.join(name)));
     let (Some(stat), Some(status)) = (file("stat")?, file("status")?) else {
         return Ok(None);
     };
@@ -181,7 +181,7 @@ fn thread_work(directory: &Path) -> Result<Option<ThreadWork>> {
     }))
 }
 
-fn if_there(text: io::Result<String>) -> io::Result<Option<String>> {
+fn none_if_ended(text: io::Result<String>) -> io::Result<Option<String>> {
     match text {
         Ok(text) => Ok(Some(text)),
         Err(error)
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn this_process_has_memory_and_its_work_grows() {
-        let this = Observed::this();
+        let this = ObservedProcess::this();
         this.reset_peak().unwrap();
         let memory = this.memory().unwrap();
         assert!(memory.resident_bytes > 0 && memory.peak_bytes > 0);
@@ -220,13 +220,13 @@ mod tests {
         while this.work().unwrap().since(&before).processor_time < Duration::from_millis(1) {
             number = black_box(number.rotate_left(1));
         }
-        assert_eq!(before.since(&before), Done::default());
+        assert_eq!(before.since(&before), WorkDelta::default());
     }
 
     #[test]
     fn a_process_that_is_gone_is_an_error() {
         // Process ids are below 2^22.
-        assert!(Observed::of(u32::MAX).work().is_err());
-        assert!(Observed::of(u32::MAX).memory().is_err());
+        assert!(ObservedProcess::of(u32::MAX).work().is_err());
+        assert!(ObservedProcess::of(u32::MAX).memory().is_err());
     }
 }

@@ -5,14 +5,14 @@ use anyhow::{Context, Result};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
-use super::Outcome;
-use super::parts::{Opened, Part, in_parts};
+use super::ReadOutcome;
+use super::parts::{OpenRecorder, StubPart, read_in_parts};
 use super::stubs::{Stub, StubCluster};
-use super::worker::{end_of, rows_of};
+use super::worker::{decode_rows, end_frame};
 
 /// What is done with the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rows {
+pub enum RowHandling {
     /// The rows are not decoded.
     Skipped,
     /// The rows are decoded.
@@ -20,12 +20,16 @@ pub enum Rows {
 }
 
 /// Reads as [`super::read`] describes.
-pub(super) async fn read(cluster: &StubCluster, partitions: usize, rows: Rows) -> Result<Outcome> {
-    in_parts(cluster, partitions, move |part| read_part(part, rows)).await
+pub(super) async fn read(
+    cluster: &StubCluster,
+    partitions: usize,
+    rows: RowHandling,
+) -> Result<ReadOutcome> {
+    read_in_parts(cluster, partitions, move |part| read_part(part, rows)).await
 }
 
-async fn read_part(part: Part, rows: Rows) -> Result<u64> {
-    let Part {
+async fn read_part(part: StubPart, rows: RowHandling) -> Result<u64> {
+    let StubPart {
         cluster,
         stubs,
         opened,
@@ -45,19 +49,19 @@ async fn read_part(part: Part, rows: Rows) -> Result<u64> {
 async fn read_stub(
     cluster: StubCluster,
     mut stub: Stub,
-    opened: Opened,
-    rows: Rows,
+    opened: OpenRecorder,
+    rows: RowHandling,
 ) -> Result<u64> {
     let response = stub.client.do_get(cluster.bare_ticket()).await?;
-    opened.note();
+    opened.record();
     let mut messages = response.into_inner();
     let schema = cluster.schema();
     let mut end = None;
     while let Some(message) = messages.message().await? {
-        if rows == Rows::Decoded {
-            rows_of(&message, &schema)?;
+        if rows == RowHandling::Decoded {
+            decode_rows(&message, &schema)?;
         }
-        end = end_of(&message)?;
+        end = end_frame(&message)?;
     }
     Ok(end.context("a stream without an end")?.rows)
 }

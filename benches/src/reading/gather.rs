@@ -11,11 +11,11 @@ use futures::StreamExt;
 use tokio::task::JoinSet;
 use volary_planner::gather::GatherExec;
 
-use super::Outcome;
+use super::ReadOutcome;
 use super::stubs::StubCluster;
 
 /// The result of one partition.
-struct Read {
+struct PartitionRead {
     partition: usize,
     first_poll: FirstPoll,
     rows: u64,
@@ -29,7 +29,7 @@ struct FirstPoll {
 }
 
 /// Reads as [`super::read`] describes.
-pub(super) async fn read(cluster: &StubCluster, partitions: usize) -> Result<Outcome> {
+pub(super) async fn read(cluster: &StubCluster, partitions: usize) -> Result<ReadOutcome> {
     let started = Instant::now();
     // Stubs ignore the fragment.
     let fragment: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(cluster.schema()));
@@ -61,8 +61,8 @@ pub(super) async fn read(cluster: &StubCluster, partitions: usize) -> Result<Out
         .iter()
         .map(|report| report.open)
         .collect();
-    Ok(Outcome {
-        open: all_open(&opened, &first_polls).min(total),
+    Ok(ReadOutcome {
+        open: last_opened_at(&opened, &first_polls).min(total),
         total,
         rows,
     })
@@ -72,7 +72,7 @@ async fn read_partition(
     partition: usize,
     mut batches: SendableRecordBatchStream,
     started: Instant,
-) -> Result<Read> {
+) -> Result<PartitionRead> {
     let began = started.elapsed();
     let first = futures::poll!(batches.next());
     let ended = started.elapsed();
@@ -85,7 +85,7 @@ async fn read_partition(
         rows += batch?.num_rows() as u64;
         next = batches.next().await;
     }
-    Ok(Read {
+    Ok(PartitionRead {
         partition,
         first_poll: FirstPoll { began, ended },
         rows,
@@ -96,7 +96,7 @@ async fn read_partition(
 /// the first poll of its stream until the stream was open. The first poll of a partition polls its
 /// streams one after another, in the order of the workers. Each stream is assumed to take an equal
 /// part of that poll.
-fn all_open(opened: &[Duration], first_polls: &[FirstPoll]) -> Duration {
+fn last_opened_at(opened: &[Duration], first_polls: &[FirstPoll]) -> Duration {
     let partitions = first_polls.len();
     let last_of_partitions = first_polls.iter().enumerate().map(|(partition, poll)| {
         let first = partition * opened.len() / partitions;
@@ -126,10 +126,16 @@ mod tests {
         // The streams of the first partition are first polled at 1 and 5 ms, those of the second at
         // 2 and 4 ms.
         let polls = [poll(1, 9), poll(2, 6)];
-        assert_eq!(all_open(&[ms(10), ms(3), ms(1), ms(2)], &polls), ms(11));
-        assert_eq!(all_open(&[ms(1), ms(1), ms(1), ms(20)], &polls), ms(24));
-        assert_eq!(all_open(&[], &polls), Duration::ZERO);
+        assert_eq!(
+            last_opened_at(&[ms(10), ms(3), ms(1), ms(2)], &polls),
+            ms(11)
+        );
+        assert_eq!(
+            last_opened_at(&[ms(1), ms(1), ms(1), ms(20)], &polls),
+            ms(24)
+        );
+        assert_eq!(last_opened_at(&[], &polls), Duration::ZERO);
         // There are more partitions than workers.
-        assert_eq!(all_open(&[ms(3)], &polls), ms(5));
+        assert_eq!(last_opened_at(&[ms(3)], &polls), ms(5));
     }
 }

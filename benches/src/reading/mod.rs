@@ -55,7 +55,7 @@ impl Way {
 
 /// The times and the rows of one reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ReadOutcome {
     /// Time until the last stream was open.
     pub open: Duration,
     /// Time until the last row had arrived.
@@ -68,13 +68,13 @@ pub struct Outcome {
 ///
 /// # Errors
 /// Returns an error if a stub does not answer, or its rows are not complete.
-pub async fn read(way: Way, stubs: &StubCluster, partitions: usize) -> Result<Outcome> {
+pub async fn read(way: Way, stubs: &StubCluster, partitions: usize) -> Result<ReadOutcome> {
     match way {
         Way::OneByOne => one_by_one::read(stubs).await,
         Way::Tasks => tasks::read(stubs, partitions).await,
         Way::Gather => gather::read(stubs, partitions).await,
-        Way::Bare => bare::read(stubs, partitions, bare::Rows::Skipped).await,
-        Way::BareDecoded => bare::read(stubs, partitions, bare::Rows::Decoded).await,
+        Way::Bare => bare::read(stubs, partitions, bare::RowHandling::Skipped).await,
+        Way::BareDecoded => bare::read(stubs, partitions, bare::RowHandling::Decoded).await,
     }
 }
 

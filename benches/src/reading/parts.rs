@@ -7,28 +7,28 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tokio::task::JoinSet;
 
-use super::Outcome;
+use super::ReadOutcome;
 use super::stubs::{Stub, StubCluster};
 
 /// An equal part of the stubs, which one task reads.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct StubPart {
     /// The cluster of all stubs.
     pub cluster: StubCluster,
     /// The stubs of this part.
     pub stubs: Vec<Stub>,
     /// Records when each stream was opened.
-    pub opened: Opened,
+    pub opened: OpenRecorder,
 }
 
 /// Records the time at which the last stream was opened.
 #[derive(Debug, Clone)]
-pub struct Opened {
+pub struct OpenRecorder {
     started: Instant,
     last_ns: Arc<AtomicU64>,
 }
 
-impl Opened {
+impl OpenRecorder {
     fn since(started: Instant) -> Self {
         Self {
             started,
@@ -37,7 +37,7 @@ impl Opened {
     }
 
     /// Records that one more stream is open now.
-    pub fn note(&self) {
+    pub fn record(&self) {
         let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.last_ns.fetch_max(nanos, Ordering::Relaxed);
     }
@@ -49,22 +49,22 @@ impl Opened {
 
 /// Divides the stubs into `parts` parts, and runs `read` on each of them. `read` returns the number
 /// of rows that it has read.
-pub(super) async fn in_parts<F>(
+pub(super) async fn read_in_parts<F>(
     cluster: &StubCluster,
     parts: usize,
-    read: impl Fn(Part) -> F,
-) -> Result<Outcome>
+    read: impl Fn(StubPart) -> F,
+) -> Result<ReadOutcome>
 where
     F: Future<Output = Result<u64>> + Send + 'static,
 {
     let started = Instant::now();
-    let opened = Opened::since(started);
+    let opened = OpenRecorder::since(started);
     let all = cluster.stubs();
     let mut reading = JoinSet::new();
     for part in 0..parts {
         // The stubs are divided as the partitions of a gather divide the workers.
         let stubs = &all[part * all.len() / parts..(part + 1) * all.len() / parts];
-        let part = Part {
+        let part = StubPart {
             cluster: cluster.clone(),
             stubs: stubs.to_vec(),
             opened: opened.clone(),
@@ -75,7 +75,7 @@ where
     while let Some(read) = reading.join_next().await {
         rows += read??;
     }
-    Ok(Outcome {
+    Ok(ReadOutcome {
         open: opened.last(),
         total: started.elapsed(),
         rows,

@@ -16,7 +16,7 @@ use volary_node::Runtimes;
 
 use super::{StubCluster, Way, read};
 use crate::process::Process;
-use crate::procfs::Observed;
+use crate::procfs::ObservedProcess;
 use crate::rows::RowShape;
 use crate::stub::StubProcess;
 
@@ -66,15 +66,19 @@ pub async fn run(options: ReaderOptions, runtimes: Runtimes) -> Result<()> {
     let cluster = StubCluster::join(&addresses, shape, &runtimes).await?;
     println!("{READY}");
     while let Some(line) = lines.next_line().await? {
-        let reading = read_often(&options, &cluster, line.trim().parse()?).await?;
+        let reading = read_repeatedly(&options, &cluster, line.trim().parse()?).await?;
         println!("{}", serde_json::to_string(&reading)?);
     }
     Ok(())
 }
 
-async fn read_often(options: &ReaderOptions, cluster: &StubCluster, times: u32) -> Result<Reading> {
+async fn read_repeatedly(
+    options: &ReaderOptions,
+    cluster: &StubCluster,
+    times: u32,
+) -> Result<Reading> {
     ensure!(times > 0, "the number of readings must be at least 1");
-    let this = Observed::this();
+    let this = ObservedProcess::this();
     this.reset_peak()?;
     let before = this.work()?;
     let (mut open, mut total, mut rows) = (0.0, 0.0, 0);
@@ -85,12 +89,12 @@ async fn read_often(options: &ReaderOptions, cluster: &StubCluster, times: u32) 
         rows = outcome.rows;
     }
     let done = this.work()?.since(&before);
-    let of_one = |sum: f64| sum / f64::from(times);
+    let per_reading = |sum: f64| sum / f64::from(times);
     Ok(Reading {
-        open_ms: of_one(open * 1e3),
-        total_ms: of_one(total * 1e3),
-        processor_ms: of_one(done.processor_time.as_secs_f64() * 1e3),
-        switches: of_one(done.switches as f64),
+        open_ms: per_reading(open * 1e3),
+        total_ms: per_reading(total * 1e3),
+        processor_ms: per_reading(done.processor_time.as_secs_f64() * 1e3),
+        switches: per_reading(done.switches as f64),
         peak_bytes: this.memory()?.peak_bytes,
         rows,
     })
@@ -123,7 +127,7 @@ impl Reader {
             .arg(format!("--partitions={partitions}"))
             .arg(format!("--row-bytes={}", stubs.options().row_bytes));
         let mut process = Process::start("the process that reads", command, Stdio::inherit())?;
-        process.tell(&serde_json::to_string(stubs.addresses())?)?;
+        process.send_line(&serde_json::to_string(stubs.addresses())?)?;
         process.await_line(READY)?;
         Ok(Self {
             process,
@@ -137,8 +141,8 @@ impl Reader {
     /// Returns the errors of the process, and an error if another number of rows arrives than the
     /// stubs have.
     pub fn read(&mut self, times: u32) -> Result<Reading> {
-        self.process.tell(&times.to_string())?;
-        let reading: Reading = serde_json::from_str(&self.process.line()?)?;
+        self.process.send_line(&times.to_string())?;
+        let reading: Reading = serde_json::from_str(&self.process.read_line()?)?;
         let wanted = self.stubs.options().total_rows();
         ensure!(
             reading.rows == wanted,

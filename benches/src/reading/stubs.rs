@@ -12,7 +12,9 @@ use bytes::Bytes;
 use datafusion::execution::TaskContext;
 use datafusion::prelude::SessionConfig;
 use tokio::runtime::Handle;
-use volary_catalog::{Catalog, Change, CommitError, Entries, Expected, MetadataStore};
+use volary_catalog::{
+    Catalog, CommitError, EntryChange, ExpectedVersion, MetadataStore, StoreContent,
+};
 use volary_flight_proto::ids::{QueryId, WorkerId};
 use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::membership::JoinRequest;
@@ -22,7 +24,7 @@ use volary_gateway::Config;
 use volary_gateway::cluster::Cluster;
 use volary_node::Runtimes;
 use volary_node::channel::{ChannelOptions, NodeClient, flight_client};
-use volary_planner::gather::{QueryContext, Target};
+use volary_planner::gather::{QueryContext, WorkerTarget};
 
 use crate::rows::RowShape;
 
@@ -70,7 +72,7 @@ impl StubCluster {
     pub async fn join(addresses: &[String], shape: RowShape, runtimes: &Runtimes) -> Result<Self> {
         let mut config = Config::default();
         config.cluster.lost_after = LOST_AFTER;
-        let catalog = Catalog::open(Arc::new(Forgetful::default())).await?;
+        let catalog = Catalog::open(Arc::new(NullStore::default())).await?;
         let gateway = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let cluster = Cluster::new(&config, gateway, catalog, None, runtimes.io().clone());
         let mut stubs = Vec::with_capacity(addresses.len());
@@ -137,10 +139,10 @@ impl StubCluster {
     }
 
     /// Returns all stubs as targets of a gather.
-    pub fn targets(&self) -> Vec<Target> {
-        let targets = self.stubs().iter().map(|stub| Target {
+    pub fn targets(&self) -> Vec<WorkerTarget> {
+        let targets = self.stubs().iter().map(|stub| WorkerTarget {
             worker: stub.id,
-            others: Vec::new(),
+            replicas: Vec::new(),
             scans: Vec::new(),
             members: Vec::new(),
         });
@@ -153,7 +155,7 @@ impl StubCluster {
             query_id: QueryId::new(),
             owner: 0,
             snapshot: Snapshot::default(),
-            counted: None,
+            counted_writes: None,
             lineage: Lineage::default(),
             tables: Vec::new(),
             peers: Arc::clone(&self.inner.cluster) as _,
@@ -170,17 +172,21 @@ impl StubCluster {
 /// A catalog's store that keeps nothing. The catalog holds all data that it needs in memory, and a
 /// disk would only delay thousands of joins.
 #[derive(Debug, Default)]
-struct Forgetful {
+struct NullStore {
     revision: AtomicU64,
 }
 
 #[tonic::async_trait]
-impl MetadataStore for Forgetful {
-    async fn load(&self) -> volary_flight_proto::Result<Entries> {
-        Ok(Entries::default())
+impl MetadataStore for NullStore {
+    async fn load(&self) -> volary_flight_proto::Result<StoreContent> {
+        Ok(StoreContent::default())
     }
 
-    async fn commit(&self, _: Vec<Expected>, _: Vec<Change>) -> Result<u64, CommitError> {
+    async fn commit(
+        &self,
+        _: Vec<ExpectedVersion>,
+        _: Vec<EntryChange>,
+    ) -> Result<u64, CommitError> {
         Ok(self.revision.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }

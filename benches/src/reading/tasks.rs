@@ -7,8 +7,8 @@ use futures::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::Outcome;
-use super::parts::{Opened, Part, in_parts};
+use super::ReadOutcome;
+use super::parts::{OpenRecorder, StubPart, read_in_parts};
 use super::stubs::{Stub, StubCluster};
 use super::worker::WorkerRows;
 
@@ -17,11 +17,11 @@ use super::worker::WorkerRows;
 const BATCHES_AHEAD: usize = 2;
 
 /// Reads as [`super::read`] describes.
-pub(super) async fn read(cluster: &StubCluster, partitions: usize) -> Result<Outcome> {
-    in_parts(cluster, partitions, read_part).await
+pub(super) async fn read(cluster: &StubCluster, partitions: usize) -> Result<ReadOutcome> {
+    read_in_parts(cluster, partitions, read_part).await
 }
 
-async fn read_part(part: Part) -> Result<u64> {
+async fn read_part(part: StubPart) -> Result<u64> {
     let mut senders = JoinSet::new();
     let mut receivers = Vec::with_capacity(part.stubs.len());
     for stub in part.stubs {
@@ -49,11 +49,11 @@ async fn read_part(part: Part) -> Result<u64> {
 async fn send(
     cluster: StubCluster,
     stub: Stub,
-    opened: Opened,
+    opened: OpenRecorder,
     sender: mpsc::Sender<RecordBatch>,
 ) -> Result<()> {
     let mut worker = WorkerRows::open(&cluster, &stub).await?;
-    opened.note();
+    opened.record();
     while let Some(batch) = worker.next().await? {
         if sender.send(batch).await.is_err() {
             break; // nobody reads any more

@@ -48,14 +48,14 @@ impl WorkerRows {
         loop {
             let message = self.messages.message().await?;
             let message = message.context("a stream without an end")?;
-            if let Some(end) = end_of(&message)? {
+            if let Some(end) = end_frame(&message)? {
                 ensure!(
                     (end.rows, end.batches) == (self.rows, self.batches),
                     "rows are missing"
                 );
                 return Ok(None);
             }
-            if let Some(batch) = rows_of(&message, &self.schema)? {
+            if let Some(batch) = decode_rows(&message, &self.schema)? {
                 self.rows += batch.num_rows() as u64;
                 self.batches += 1;
                 return Ok(Some(batch));
@@ -68,7 +68,7 @@ impl WorkerRows {
 ///
 /// # Errors
 /// Returns an error if the frame cannot be decoded.
-pub fn end_of(message: &FlightData) -> Result<Option<EndOfStream>> {
+pub fn end_frame(message: &FlightData) -> Result<Option<EndOfStream>> {
     if message.app_metadata.is_empty() {
         return Ok(None);
     }
@@ -83,7 +83,7 @@ pub fn end_of(message: &FlightData) -> Result<Option<EndOfStream>> {
 ///
 /// # Errors
 /// Returns an error if the rows cannot be decoded.
-pub fn rows_of(message: &FlightData, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
+pub fn decode_rows(message: &FlightData, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
     if message.data_header.is_empty() {
         return Ok(None);
     }

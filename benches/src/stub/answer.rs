@@ -20,7 +20,7 @@ const NO_SPLIT_BYTES: usize = usize::MAX / 2;
 /// The messages of an answer, as a worker sends them: the schema, the rows, and the end of the
 /// stream with its counts.
 #[derive(Debug)]
-pub struct Answer {
+pub struct StubAnswer {
     schema: FlightData,
     /// The messages with rows, each with the number of times that it is sent. Equal messages are
     /// held once.
@@ -28,7 +28,7 @@ pub struct Answer {
     end: FlightData,
 }
 
-impl Answer {
+impl StubAnswer {
     /// Builds the rows and encodes them.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Answer {
             Some(target_bytes) => {
                 let input = std::iter::repeat_n(batch, options.batches).map(Ok);
                 let sized = CoalesceBytes::new(stream::iter(input), shape.schema(), target_bytes);
-                repeated(sized.try_collect().await?)
+                group_equal_batches(sized.try_collect().await?)
             }
         };
         let times: Vec<usize> = batches.iter().map(|(_, times)| *times).collect();
@@ -93,7 +93,7 @@ impl Answer {
 
 /// Groups consecutive batches with the same number of rows. Returns one batch of each group with
 /// the number of batches in the group.
-fn repeated(batches: Vec<RecordBatch>) -> Vec<(RecordBatch, usize)> {
+fn group_equal_batches(batches: Vec<RecordBatch>) -> Vec<(RecordBatch, usize)> {
     let mut runs: Vec<(RecordBatch, usize)> = Vec::new();
     for batch in batches {
         match runs.last_mut() {

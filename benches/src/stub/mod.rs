@@ -20,16 +20,16 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use tokio::task::JoinSet;
-use volary_node::flight::Served;
+use volary_node::flight::FlightAdapter;
 use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
-use volary_node::serving::{Access, serve};
+use volary_node::server::{Entrance, serve};
 
-use answer::Answer;
+use answer::StubAnswer;
 use service::StubService;
 
 /// The limit for messages to a stub. Stubs receive only tickets.
-const LIMIT: MessageLimit = MessageLimit {
+const MESSAGE_LIMIT: MessageLimit = MessageLimit {
     bytes: 1 << 20,
     setting: "a stub",
 };
@@ -92,7 +92,7 @@ impl Stubs {
     /// Returns an error if rows with these options are not possible, or if no more files may be
     /// open.
     pub async fn listen(options: &StubOptions) -> Result<Self> {
-        let service = StubService::new(Arc::new(Answer::encode(options).await?));
+        let service = StubService::new(Arc::new(StubAnswer::encode(options).await?));
         let mut addresses = Vec::with_capacity(options.count);
         let mut servers = JoinSet::new();
         for _ in 0..options.count {
@@ -100,8 +100,8 @@ impl Stubs {
             addresses.push(listener.address());
             servers.spawn(serve(
                 listener,
-                Served(service.clone()),
-                Access::open(LIMIT),
+                FlightAdapter(service.clone()),
+                Entrance::unguarded(MESSAGE_LIMIT),
                 std::future::pending(),
             ));
         }

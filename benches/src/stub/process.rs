@@ -27,7 +27,7 @@ impl StubProcess {
         let mut command = Command::new(program);
         command.arg("stubs").args(options.arguments());
         let mut process = Process::start("the process of the stubs", command, Stdio::inherit())?;
-        let addresses = serde_json::from_str(&process.line()?)?;
+        let addresses = serde_json::from_str(&process.read_line()?)?;
         Ok(Self {
             options,
             addresses,

@@ -8,25 +8,25 @@ use futures::future::LocalBoxFuture;
 use volary_cli::client::Client;
 use volary_cli::tpch;
 
-use super::Table;
+use super::BenchTable;
 use super::engines::{Engine, compare};
-use super::loaded::Loaded;
-use crate::ballista::{Cluster, Layout, Programs};
+use super::loaded_cluster::LoadedCluster;
+use crate::ballista::{BallistaCluster, BallistaOptions, Programs};
 use crate::bench::Bench;
-use crate::results::Measured;
+use crate::results::Variant;
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: BenchTable = BenchTable {
     name: "ballista",
     title: "TPC-H compared with Ballista",
     method: "Each query runs in turns on an embedded cluster of Volary (a gateway and its workers in one process, real Flight over loopback, 64 shards per table), and on a cluster of Ballista 55.0.0 (its own programs from crates.io) over the Parquet files that were loaded. The same Flight SQL client asks both over loopback. The measured time is the time that this client waits, from sending the query until the last row has arrived. Ballista's scheduler and its executors, one for each of Volary's workers, are separate processes. Each executor has as many vcores as the machine has processors per executor, rounded up: with four executors on two processors, each has one vcore, so that no processor is idle. Both sides have the same processors and memory. All other settings are Ballista's defaults: adaptive planning, 16 partitions, tasks pushed by the scheduler. The start of the processes and CREATE EXTERNAL TABLE are not timed, and the first turn is not counted. The total of a turn is the sum over all queries.",
     run: |bench| run(bench).boxed_local(),
 };
 
-async fn run(bench: &Bench) -> Result<Vec<Measured>> {
+async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     // This check comes before everything that takes long.
-    let programs = Programs::find(&bench.ballista)?;
-    let mut loaded = Loaded::start(bench).await?;
-    let layout = Layout {
+    let programs = Programs::find(&bench.ballista_dir)?;
+    let mut loaded = LoadedCluster::start(bench).await?;
+    let layout = BallistaOptions {
         programs,
         directory: bench.scratch("ballista"),
         executors: bench.tpch.workers,
@@ -41,13 +41,13 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
 /// A cluster of Ballista, and a session with its scheduler.
 struct Ballista {
     client: Client,
-    cluster: Cluster,
+    cluster: BallistaCluster,
 }
 
 impl Ballista {
     /// Starts the cluster, and creates tables over the Parquet files that were loaded.
-    async fn start(layout: &Layout, data: &Path) -> Result<Self> {
-        let cluster = Cluster::start(layout).await?;
+    async fn start(layout: &BallistaOptions, data: &Path) -> Result<Self> {
+        let cluster = BallistaCluster::start(layout).await?;
         let client = Client::connect(&format!("grpc://{}", cluster.address()))
             .await
             .context("Ballista's scheduler gives no session")?;

@@ -4,16 +4,16 @@ use anyhow::Result;
 use futures::FutureExt;
 use volary_gateway::config::Gather;
 
-use super::Table;
-use super::stubs::{self, Reads, mb_per_s};
+use super::BenchTable;
+use super::stubs::{self, StubReads, mb_per_s};
 use crate::bench::Bench;
-use crate::interleaved::{Candidate, in_turns};
+use crate::interleaved::{Candidate, measure_in_turns};
 use crate::reading::Way;
-use crate::results::{Label, Measured, Sample};
+use crate::results::{Label, Sample, Variant};
 use crate::statistics::Spread;
 use crate::stub::StubOptions;
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: BenchTable = BenchTable {
     name: "chunks",
     title: "Rows and chunks: one reader",
     method: "One stub worker in its own process sends messages with a given number of rows, encoded beforehand, over loopback. One partition of the gateway's gather reads them in another process. Chunked: batches of 8,192 rows become messages as on workers, with the gateway's default target size. Bytes are the payload bytes of rows, without what Arrow adds to them. Chunked is compared with the fixed size that was fastest for the width.",
@@ -25,18 +25,18 @@ const ROWS: [usize; 4] = [1, 30, 1_000, 65_536];
 /// Maximum payload of a message: the default limit of gateways, less what Arrow adds.
 const MAX_MESSAGE_BYTES: usize = (256 << 20) - (1 << 20);
 /// Number of rows in the batches that operators produce.
-const OPERATORS_ROWS: usize = 8_192;
+const OPERATOR_BATCH_ROWS: usize = 8_192;
 const METRIC: &str = "mb_per_s";
 
-async fn run(bench: &Bench) -> Result<Vec<Measured>> {
+async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let mut measured = Vec::new();
     for row_bytes in ROW_BYTES {
-        measured.extend(of_width(bench, row_bytes).await?);
+        measured.extend(measure_width(bench, row_bytes).await?);
     }
     Ok(measured)
 }
 
-async fn of_width(bench: &Bench, row_bytes: usize) -> Result<Vec<Measured>> {
+async fn measure_width(bench: &Bench, row_bytes: usize) -> Result<Vec<Variant>> {
     let candidate = |rows: usize, coalesce_bytes: Option<usize>| {
         let options = StubOptions {
             count: 1,
@@ -48,7 +48,7 @@ async fn of_width(bench: &Bench, row_bytes: usize) -> Result<Vec<Measured>> {
         let label = label(row_bytes, coalesce_bytes.is_none().then_some(rows));
         let stub = stubs::start(bench, options)?;
         let reader = stubs::reader(bench, &stub, Way::Gather, 1)?;
-        let work = Reads::new(reader, 1, move |reading| {
+        let work = StubReads::new(reader, 1, move |reading| {
             Sample::new().with(METRIC, mb_per_s(reading, row_bytes))
         });
         anyhow::Ok(Candidate::new(label, work))
@@ -60,8 +60,8 @@ async fn of_width(bench: &Bench, row_bytes: usize) -> Result<Vec<Measured>> {
         }
     }
     let target_bytes = Gather::default().batch.bytes();
-    candidates.push(candidate(OPERATORS_ROWS, Some(target_bytes))?);
-    let mut measured = in_turns(bench.short_turns(), candidates).await?;
+    candidates.push(candidate(OPERATOR_BATCH_ROWS, Some(target_bytes))?);
+    let mut measured = measure_in_turns(bench.short_turns(), candidates).await?;
     compare_with_fastest(&mut measured);
     Ok(measured)
 }
@@ -86,11 +86,11 @@ fn label(row_bytes: usize, rows: Option<usize>) -> Label {
 
 /// Sets the variant that Volary's own chunking is compared with: the fastest fixed size. Volary's
 /// own chunking is the last variant.
-fn compare_with_fastest(measured: &mut [Measured]) {
+fn compare_with_fastest(measured: &mut [Variant]) {
     let Some((chunked, fixed)) = measured.split_last_mut() else {
         return;
     };
-    let median = |variant: &Measured| {
+    let median = |variant: &Variant| {
         let spread = Spread::of(variant.samples_of(METRIC));
         spread.map_or(0.0, |spread| spread.median)
     };
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn our_chunking_is_compared_with_the_fastest_size() {
         let variant = |rows, mb_per_s| {
-            let mut measured = Measured::new(label(48, rows));
+            let mut measured = Variant::new(label(48, rows));
             measured.push(Sample::new().with(METRIC, mb_per_s));
             measured
         };

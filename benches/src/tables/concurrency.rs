@@ -5,15 +5,15 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, LocalBoxFuture};
 use volary_cli::client::Client;
 
-use super::Table;
-use super::running::Layout;
+use super::BenchTable;
+use super::running_fleet::FleetLayout;
 use crate::bench::Bench;
 use crate::clients::{Ask, Clients};
-use crate::interleaved::{Candidate, Measure, in_turns};
-use crate::results::{Label, Measured, Sample};
+use crate::interleaved::{Candidate, Measure, measure_in_turns};
+use crate::results::{Label, Sample, Variant};
 use crate::statistics::percentile;
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: BenchTable = BenchTable {
     name: "concurrency",
     title: "Concurrency: point, GROUP BY and JOIN at the same time",
     method: "Clients ask at the same time, each in a session on its own connection, and each sends one question after another. Of ten questions, eight read the row of a key, one groups all rows, and one joins them with another table and groups them. The four workers are separate processes. Each client asks the same number of questions, and begins at another position of the ten. The clients are in the measuring process.",
@@ -25,10 +25,10 @@ const CYCLE: usize = 10;
 const GROUPS: usize = 1_000;
 const SHARDS: usize = 16;
 
-async fn run(bench: &Bench) -> Result<Vec<Measured>> {
+async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let rows = bench.size.pick(5_000, 50_000, 1_000_000);
     let counts = bench.size.pick(vec![1, 4], vec![1, 8], vec![1, 8, 64, 256]);
-    let layout = Layout::few(bench, "concurrency");
+    let layout = FleetLayout::few(bench, "concurrency");
     let mut running = layout.start().await?;
     running
         .run(&[
@@ -46,32 +46,32 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
     for count in counts {
         let mut clients = Vec::with_capacity(count);
         for begins_at in 0..count {
-            clients.push(Mixed {
+            clients.push(MixedClient {
                 client: Client::connect(&uri).await?,
-                begins_at,
+                cycle_start: begins_at,
                 rows,
             });
         }
         let label = Label::new(format!("clients: {count}")).with("clients", count);
-        let work = Mix {
+        let work = MixedLoad {
             clients: Clients::new(clients),
             questions: CYCLE * (bench.size.pick(1, 4, 64) / count).max(1),
         };
         candidates.push(Candidate::new(label, work));
     }
-    let measured = in_turns(bench.turns(), candidates).await?;
+    let measured = measure_in_turns(bench.turns(), candidates).await?;
     running.shutdown()?;
     Ok(measured)
 }
 
 /// Measures how long clients wait for their answers, by kind of question.
-struct Mix {
-    clients: Clients<Mixed>,
+struct MixedLoad {
+    clients: Clients<MixedClient>,
     /// The number of questions that each client asks in a turn.
     questions: usize,
 }
 
-impl Measure for Mix {
+impl Measure for MixedLoad {
     fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>> {
         async move {
             let answers = self.clients.ask(self.questions).await?;
@@ -96,17 +96,17 @@ impl Measure for Mix {
 }
 
 /// A client that asks all kinds of questions.
-struct Mixed {
+struct MixedClient {
     client: Client,
     /// The position in the cycle at which the client begins. The positions differ, so that not all
     /// clients ask the large questions at the same time.
-    begins_at: usize,
+    cycle_start: usize,
     rows: usize,
 }
 
-impl Ask for Mixed {
+impl Ask for MixedClient {
     fn ask(&mut self, number: usize) -> (&'static str, BoxFuture<'_, Result<()>>) {
-        let (kind, sql) = question(number + self.begins_at, self.rows);
+        let (kind, sql) = question(number + self.cycle_start, self.rows);
         let answer = async move {
             let rows = self.client.collect(&sql).await?;
             ensure!(rows.num_rows() > 0, "no rows: {sql}");

@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 
-use super::loaded::Loaded;
-use crate::bench::{Bench, Tpch};
-use crate::interleaved::{Candidate, Measure, in_turns};
-use crate::results::{Label, Measured, Sample};
+use super::loaded_cluster::LoadedCluster;
+use crate::bench::{Bench, TpchOptions};
+use crate::interleaved::{Candidate, Measure, measure_in_turns};
+use crate::results::{Label, Sample, Variant};
 
 const METRIC: &str = "total_ms";
 /// Longest time of a query. A query that takes longer is assumed never to end, and the table fails
@@ -27,7 +27,7 @@ pub(super) trait Engine {
     fn answer<'a>(&'a mut self, sql: &'a str) -> LocalBoxFuture<'a, Result<usize>>;
 }
 
-impl Engine for Loaded {
+impl Engine for LoadedCluster {
     const NAME: &'static str = "Volary";
 
     fn answer<'a>(&'a mut self, sql: &'a str) -> LocalBoxFuture<'a, Result<usize>> {
@@ -43,20 +43,20 @@ impl Engine for Loaded {
 /// or if the engines return different numbers of rows.
 pub(super) async fn compare<E: Engine>(
     bench: &Bench,
-    cluster: &mut Loaded,
+    cluster: &mut LoadedCluster,
     other: &mut E,
-) -> Result<Vec<Measured>> {
+) -> Result<Vec<Variant>> {
     let scale = cluster.scale;
     let mut measured = Vec::new();
     for (name, sql) in queries(&bench.tpch)? {
         let counts = [Cell::new(0), Cell::new(0)];
         let [ours, theirs] = labels(&name, E::NAME, scale);
-        let on_cluster = Query {
+        let on_cluster = QueryRun {
             engine: &mut *cluster,
             sql: &sql,
             rows: &counts[0],
         };
-        let in_other = Query {
+        let in_other = QueryRun {
             engine: &mut *other,
             sql: &sql,
             rows: &counts[1],
@@ -65,7 +65,7 @@ pub(super) async fn compare<E: Engine>(
             Candidate::new(ours, on_cluster),
             Candidate::new(theirs, in_other),
         ];
-        measured.extend(in_turns(bench.turns(), candidates).await?);
+        measured.extend(measure_in_turns(bench.turns(), candidates).await?);
         let [ours, theirs] = counts.map(Cell::into_inner);
         ensure!(
             ours == theirs,
@@ -78,10 +78,10 @@ pub(super) async fn compare<E: Engine>(
 }
 
 /// Returns the names of the queries with their texts.
-fn queries(options: &Tpch) -> Result<Vec<(String, String)>> {
+fn queries(options: &TpchOptions) -> Result<Vec<(String, String)>> {
     let names = (1..=22).map(|number| format!("q{number:02}"));
     names
-        .filter(|name| name.contains(&options.only))
+        .filter(|name| name.contains(&options.name_filter))
         .map(|name| {
             let path = options.queries.join(format!("{name}.sql"));
             let sql = std::fs::read_to_string(&path)
@@ -93,17 +93,17 @@ fn queries(options: &Tpch) -> Result<Vec<(String, String)>> {
 
 /// Returns the label of the cluster and that of the other engine.
 fn labels(query: &str, other: &str, scale: f64) -> [Label; 2] {
-    let [ours, theirs] = [Loaded::NAME, other].map(|engine| {
+    let [ours, theirs] = [LoadedCluster::NAME, other].map(|engine| {
         Label::new(format!("{query}, {engine}"))
             .with("query", query)
             .with("engine", engine)
             .with("scale", scale)
     });
-    [ours.beside(theirs.name.clone()), theirs]
+    [ours.compared_with(theirs.name.clone()), theirs]
 }
 
 /// Returns the sum over all queries for each turn.
-fn totals(measured: &[Measured], other: &str, scale: f64) -> Vec<Measured> {
+fn totals(measured: &[Variant], other: &str, scale: f64) -> Vec<Variant> {
     let mut sums: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for variant in measured {
         let engine = variant.label.parameters.get("engine");
@@ -120,9 +120,9 @@ fn totals(measured: &[Measured], other: &str, scale: f64) -> Vec<Measured> {
     }
     let with_sums = labels("total", other, scale)
         .into_iter()
-        .zip([Loaded::NAME, other])
+        .zip([LoadedCluster::NAME, other])
         .map(|(label, engine)| {
-            let mut total = Measured::new(label);
+            let mut total = Variant::new(label);
             for sum in sums.get(engine).into_iter().flatten() {
                 total.push(Sample::new().with(METRIC, *sum));
             }
@@ -132,14 +132,14 @@ fn totals(measured: &[Measured], other: &str, scale: f64) -> Vec<Measured> {
 }
 
 /// A query in one of the engines.
-struct Query<'a, E> {
+struct QueryRun<'a, E> {
     engine: &'a mut E,
     sql: &'a str,
     /// The number of rows in the answer.
     rows: &'a Cell<usize>,
 }
 
-impl<E: Engine> Measure for Query<'_, E> {
+impl<E: Engine> Measure for QueryRun<'_, E> {
     fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>> {
         async move {
             let started = Instant::now();
@@ -164,7 +164,7 @@ mod tests {
         let mut measured = Vec::new();
         for query in ["q01", "q02"] {
             for (label, ms) in labels(query, "Other", 1.0).into_iter().zip([10.0, 1.0]) {
-                let mut variant = Measured::new(label);
+                let mut variant = Variant::new(label);
                 variant.push(Sample::new().with(METRIC, ms));
                 variant.push(Sample::new().with(METRIC, 2.0 * ms));
                 measured.push(variant);

@@ -3,15 +3,15 @@
 use anyhow::Result;
 use futures::FutureExt;
 
-use super::Table;
-use super::stubs::{self, Reads};
+use super::BenchTable;
+use super::stubs::{self, StubReads};
 use crate::bench::Bench;
-use crate::interleaved::{Candidate, in_turns};
+use crate::interleaved::{Candidate, measure_in_turns};
 use crate::reading::{Reading, Way};
-use crate::results::{Label, Measured, Sample};
+use crate::results::{Label, Sample, Variant};
 use crate::stub::StubOptions;
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: BenchTable = BenchTable {
     name: "fanout",
     title: "Thousands of workers, three ways",
     method: "Stub workers in one process answer with messages that were encoded beforehand. Each way of reading has its own process, open connections and the same decoding: one worker after another; a task and a channel per stream; the gateway's gather. The last two use as many partitions as there are processors. Open: the time until the last stream was open. The gather's streams report how long each of them took from its own first poll. The streams of a partition are first polled one after another. Read: the time from then until the last row. Processor time and context switches are those of the whole reading process, per stream. The peak is that of its resident memory.",
@@ -20,27 +20,27 @@ pub(super) const TABLE: Table = Table {
 
 /// The answer of a worker.
 #[derive(Clone, Copy)]
-struct Answer {
+struct AnswerShape {
     name: &'static str,
     batches: usize,
     rows: usize,
     row_bytes: usize,
 }
 
-const ANSWERS: [Answer; 3] = [
-    Answer {
+const ANSWERS: [AnswerShape; 3] = [
+    AnswerShape {
         name: "1 row of 48 bytes",
         batches: 1,
         rows: 1,
         row_bytes: 48,
     },
-    Answer {
+    AnswerShape {
         name: "10 × 30 rows of 723 bytes",
         batches: 10,
         rows: 30,
         row_bytes: 723,
     },
-    Answer {
+    AnswerShape {
         name: "1,000 rows of 48 bytes",
         batches: 1,
         rows: 1_000,
@@ -49,15 +49,15 @@ const ANSWERS: [Answer; 3] = [
 ];
 const WAYS: [Way; 3] = [Way::OneByOne, Way::Tasks, Way::Gather];
 
-async fn run(bench: &Bench) -> Result<Vec<Measured>> {
+async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let mut measured = Vec::new();
     for answer in ANSWERS {
-        measured.extend(of_answer(bench, answer).await?);
+        measured.extend(measure_answer(bench, answer).await?);
     }
     Ok(measured)
 }
 
-async fn of_answer(bench: &Bench, answer: Answer) -> Result<Vec<Measured>> {
+async fn measure_answer(bench: &Bench, answer: AnswerShape) -> Result<Vec<Variant>> {
     let workers = bench.fan_out();
     let stubs = stubs::start(
         bench,
@@ -77,16 +77,16 @@ async fn of_answer(bench: &Bench, answer: Answer) -> Result<Vec<Measured>> {
             .with("way", way.name())
             .with("workers", workers);
         if way != Way::Gather {
-            label = label.beside(name(answer, Way::Gather));
+            label = label.compared_with(name(answer, Way::Gather));
         }
         let reader = stubs::reader(bench, &stubs, way, bench.partitions())?;
-        let work = Reads::new(reader, times, move |reading| sample(reading, workers));
+        let work = StubReads::new(reader, times, move |reading| sample(reading, workers));
         candidates.push(Candidate::new(label, work));
     }
-    in_turns(bench.turns(), candidates).await
+    measure_in_turns(bench.turns(), candidates).await
 }
 
-fn name(answer: Answer, way: Way) -> String {
+fn name(answer: AnswerShape, way: Way) -> String {
     format!("{}, {}", answer.name, way.name())
 }
 

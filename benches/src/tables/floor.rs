@@ -7,18 +7,18 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use volary_cli::client::Client;
 
-use super::Table;
-use super::explained::{size, text};
-use super::running::Layout;
-use super::stubs::{self, Reads};
+use super::BenchTable;
+use super::explain::{explain_text, parse_size};
+use super::running_fleet::FleetLayout;
+use super::stubs::{self, StubReads};
 use crate::bench::Bench;
-use crate::interleaved::{Candidate, Measure, in_turns};
-use crate::procfs::Observed;
+use crate::interleaved::{Candidate, Measure, measure_in_turns};
+use crate::procfs::ObservedProcess;
 use crate::reading::{Reading, Way};
-use crate::results::{Label, Measured, Sample};
+use crate::results::{Label, Sample, Variant};
 use crate::stub::StubOptions;
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: BenchTable = BenchTable {
     name: "floor",
     title: "Floor: count(*) with a filter over all workers",
     method: "Real workers in two processes, with one shard each, are behind a gateway in its own process. The statement is sent over Flight SQL, and has run before. It runs once without relays, so that the gateway itself reads all workers, and once as the cost estimate decides. Processor time is that of the whole gateway per query, averaged over many queries, minus the time that the idle gateway uses for the heartbeats of all workers; with_idle does not subtract it. The baseline is a process that opens a bare DoGet to each of the same number of stubs, over open connections, and reads the same answer (one BIGINT); decoded: it also decodes the answer. Plan: the bytes of the plan that were sent to all workers together, also by relays, as EXPLAIN ANALYZE reports them.",
@@ -36,9 +36,9 @@ const ANSWER_BYTES: usize = 8;
 const PLAN_BYTES: &str = "plan_bytes=";
 const BARE: &str = "bare DoGets";
 
-async fn run(bench: &Bench) -> Result<Vec<Measured>> {
+async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let workers = bench.fan_out();
-    let layout = Layout::many(bench, "floor", workers);
+    let layout = FleetLayout::many(bench, "floor", workers);
     let running = layout
         .start_with_rows(workers * ROWS_PER_WORKER, CHARACTERS)
         .await?;
@@ -67,7 +67,7 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
             times,
             idle: Duration::from_millis(bench.size.pick(100, 500, 2_000)),
         };
-        candidates.push(Candidate::new(label(name).beside(BARE), queries));
+        candidates.push(Candidate::new(label(name).compared_with(BARE), queries));
     }
     let ways = [
         (BARE, Way::Bare),
@@ -77,10 +77,10 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
         let reader = stubs::reader(bench, &stubs, way, bench.partitions())?;
         candidates.push(Candidate::new(
             label(name),
-            Reads::new(reader, times, bare_sample),
+            StubReads::new(reader, times, bare_sample),
         ));
     }
-    let measured = in_turns(bench.turns(), candidates).await?;
+    let measured = measure_in_turns(bench.turns(), candidates).await?;
     running.shutdown()?;
     Ok(measured)
 }
@@ -93,7 +93,7 @@ fn bare_sample(reading: &Reading) -> Sample {
 
 /// Runs the statement again and again in a session.
 struct Queries {
-    gateway: Observed,
+    gateway: ObservedProcess,
     client: Client,
     times: u32,
     /// The time for which the idle gateway is observed.
@@ -118,12 +118,15 @@ impl Measure for Queries {
                 .client
                 .collect(&format!("EXPLAIN ANALYZE {SQL}"))
                 .await?;
-            let of_one = |all: Duration| all.as_secs_f64() * 1e3 / f64::from(self.times);
+            let per_query = |all: Duration| all.as_secs_f64() * 1e3 / f64::from(self.times);
             Ok(Sample::new()
-                .with("processor_ms", of_one(busy.saturating_sub(idle)))
-                .with("processor_with_idle_ms", of_one(busy))
-                .with("total_ms", of_one(total))
-                .with("plan_kib", plan_bytes(&text(&explained)?)? as f64 / 1024.0))
+                .with("processor_ms", per_query(busy.saturating_sub(idle)))
+                .with("processor_with_idle_ms", per_query(busy))
+                .with("total_ms", per_query(total))
+                .with(
+                    "plan_kib",
+                    plan_bytes(&explain_text(&explained)?)? as f64 / 1024.0,
+                ))
         }
         .boxed_local()
     }
@@ -131,7 +134,11 @@ impl Measure for Queries {
 
 /// Returns how many bytes of the plan all gathers have sent together.
 fn plan_bytes(explained: &str) -> Result<u64> {
-    let mut sizes = explained.split(PLAN_BYTES).skip(1).map(size).peekable();
+    let mut sizes = explained
+        .split(PLAN_BYTES)
+        .skip(1)
+        .map(parse_size)
+        .peekable();
     if sizes.peek().is_none() {
         bail!("EXPLAIN ANALYZE does not say {PLAN_BYTES}: {explained}");
     }

@@ -9,14 +9,14 @@ use arrow::datatypes::Int64Type;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 
-use super::Table;
-use super::running::Layout;
+use super::BenchTable;
+use super::running_fleet::FleetLayout;
 use crate::bench::{Bench, Size};
-use crate::interleaved::{Candidate, Measure, in_turns};
+use crate::interleaved::{Candidate, Measure, measure_in_turns};
 use crate::procfs::PeakGrowth;
-use crate::results::{Label, Measured, Sample};
+use crate::results::{Label, Sample, Variant};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: BenchTable = BenchTable {
     name: "groups",
     title: "Memory per group",
     method: "GROUP BY a BIGINT with three aggregates (count, sum, min of another BIGINT column) and two rows per group. The four workers are separate processes, and their shard key is another column. So the gateway merges all groups, and sends one row that needs all of them. Each turn restarts all processes on the same rows, and first runs the statement over a few rows. Growth is the difference between the peak of the gateway's resident memory and its memory before. Limited: with SET query_memory = '256MiB'. Freed given back: the gateway's allocator returns freed memory to the system at once instead of within ten seconds (_RJEM_MALLOC_CONF), so that the growth is what the merge needs.",
@@ -29,9 +29,10 @@ const SHARDS: usize = 16;
 const ROWS_PER_INSERT: usize = 20_000_000;
 const LIMIT: &str = "256MiB";
 /// The environment variable that makes jemalloc return freed memory to the system at once.
-const GIVE_BACK: (&str, &str) = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0");
+const RETURN_FREED_MEMORY: (&str, &str) =
+    ("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0");
 
-async fn run(bench: &Bench) -> Result<Vec<Measured>> {
+async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let groups: &[u64] = match bench.size {
         Size::Smoke => &[50_000],
         Size::Quick => &[100_000],
@@ -40,13 +41,13 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
     };
     let mut measured = Vec::new();
     for groups in groups {
-        measured.extend(of_groups(bench, *groups).await?);
+        measured.extend(measure_groups(bench, *groups).await?);
     }
     Ok(measured)
 }
 
-async fn of_groups(bench: &Bench, groups: u64) -> Result<Vec<Measured>> {
-    let layout = Layout::few(bench, &format!("groups-{groups}"));
+async fn measure_groups(bench: &Bench, groups: u64) -> Result<Vec<Variant>> {
+    let layout = FleetLayout::few(bench, &format!("groups-{groups}"));
     let mut running = layout.start().await?;
     let mut statements = vec![format!(
         "CREATE TABLE t (id BIGINT, k BIGINT, v BIGINT, w BIGINT) WITH (shard_key = 'id', shards = {SHARDS})"
@@ -68,28 +69,33 @@ async fn of_groups(bench: &Bench, groups: u64) -> Result<Vec<Measured>> {
     let limited = label(format!("{groups} groups, limited"), "256 MiB");
     let given_back = label(format!("{groups} groups, freed given back"), "given back");
     let name = unlimited.name.clone();
-    let merge = |layout, limit| Merge {
+    let merge = |layout, limit| GroupQuery {
         layout,
         groups,
         limit,
     };
-    let gives_back = layout.clone().with_environment(GIVE_BACK.0, GIVE_BACK.1);
+    let gives_back = layout
+        .clone()
+        .with_environment(RETURN_FREED_MEMORY.0, RETURN_FREED_MEMORY.1);
     let candidates = vec![
         Candidate::new(unlimited, merge(&layout, None)),
-        Candidate::new(limited.beside(name.clone()), merge(&layout, Some(LIMIT))),
-        Candidate::new(given_back.beside(name), merge(&gives_back, None)),
+        Candidate::new(
+            limited.compared_with(name.clone()),
+            merge(&layout, Some(LIMIT)),
+        ),
+        Candidate::new(given_back.compared_with(name), merge(&gives_back, None)),
     ];
-    in_turns(bench.long_turns(), candidates).await
+    measure_in_turns(bench.long_turns(), candidates).await
 }
 
 /// Runs the statement on a gateway that has just started.
-struct Merge<'a> {
-    layout: &'a Layout,
+struct GroupQuery<'a> {
+    layout: &'a FleetLayout,
     groups: u64,
     limit: Option<&'static str>,
 }
 
-impl Measure for Merge<'_> {
+impl Measure for GroupQuery<'_> {
     fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>> {
         async move {
             let mut running = self.layout.start().await?;

@@ -12,21 +12,21 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use volary_cli::client::Client;
 
-use super::Table;
-use super::loaded::Loaded;
+use super::BenchTable;
+use super::loaded_cluster::LoadedCluster;
 use crate::bench::Bench;
-use crate::interleaved::{Candidate, Measure, in_turns};
-use crate::results::{Label, Measured, Sample};
+use crate::interleaved::{Candidate, Measure, measure_in_turns};
+use crate::results::{Label, Sample, Variant};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: BenchTable = BenchTable {
     name: "load",
     title: "Loading lineitem",
     method: "COPY loads TPC-H's lineitem from a Parquet file into an empty table of an embedded cluster: it hashes the rows, routes them over Flight, sorts them, and makes every file durable. In turns with that, DataFusion in the same process writes the same rows to one Parquet file with the same compression.",
     run: |bench| run(bench).boxed_local(),
 };
 
-async fn run(bench: &Bench) -> Result<Vec<Measured>> {
-    let mut loaded = Loaded::start(bench).await?;
+async fn run(bench: &Bench) -> Result<Vec<Variant>> {
+    let mut loaded = LoadedCluster::start(bench).await?;
     let rows = rows(&mut loaded.client).await?;
     let source = loaded.data.join("lineitem.parquet");
     let source = source.to_str().context("the path is no text")?;
@@ -38,7 +38,7 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
             .with("scale", loaded.scale)
     };
     let theirs = label("plain Parquet writing");
-    let ours = label("Volary").beside(theirs.name.clone());
+    let ours = label("Volary").compared_with(theirs.name.clone());
     let copy = CopyFrom {
         client: &mut loaded.client,
         source,
@@ -46,7 +46,7 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
     };
     let plain = PlainWriting { source, out, rows };
     let candidates = vec![Candidate::new(ours, copy), Candidate::new(theirs, plain)];
-    let measured = in_turns(bench.long_turns(), candidates).await?;
+    let measured = measure_in_turns(bench.long_turns(), candidates).await?;
     loaded.shutdown().await;
     Ok(measured)
 }

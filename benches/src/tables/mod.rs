@@ -7,16 +7,16 @@ mod ballista;
 mod chunks;
 mod concurrency;
 mod engines;
-mod explained;
+mod explain;
 mod fanout;
 mod floor;
 mod groups;
 mod load;
-mod loaded;
+mod loaded_cluster;
 mod point;
 mod readers;
 mod relays;
-mod running;
+mod running_fleet;
 mod slow_client;
 mod stubs;
 mod tpch;
@@ -26,22 +26,22 @@ use futures::future::LocalBoxFuture;
 
 use crate::bench::Bench;
 use crate::machine::{Machine, versions};
-use crate::results::{Measured, TableResults};
+use crate::results::{TableResults, Variant};
 
 /// An experiment.
 #[derive(Debug)]
-pub struct Table {
+pub struct BenchTable {
     /// The name of the table on the command line. The file of its results has the same name.
     pub name: &'static str,
     /// The title of the table.
     pub title: &'static str,
     /// What is measured, and how.
     pub method: &'static str,
-    run: fn(&Bench) -> LocalBoxFuture<'_, Result<Vec<Measured>>>,
+    run: fn(&Bench) -> LocalBoxFuture<'_, Result<Vec<Variant>>>,
 }
 
 /// All tables.
-pub const ALL: [Table; 12] = [
+pub const ALL: [BenchTable; 12] = [
     chunks::TABLE,
     readers::TABLE,
     fanout::TABLE,
@@ -61,10 +61,10 @@ pub const ALL: [Table; 12] = [
 ///
 /// # Errors
 /// Returns an error if a name is not the name of a table.
-pub fn chosen(names: &[String]) -> Result<Vec<Table>> {
+pub fn select_tables(names: &[String]) -> Result<Vec<BenchTable>> {
     for name in names {
-        let known = ALL.iter().any(|table| table.name == name);
-        known.then_some(()).with_context(|| {
+        let is_known = ALL.iter().any(|table| table.name == name);
+        is_known.then_some(()).with_context(|| {
             let all = ALL.map(|table| table.name).join(", ");
             format!("there is no table \"{name}\"; there are {all}")
         })?;
@@ -74,7 +74,7 @@ pub fn chosen(names: &[String]) -> Result<Vec<Table>> {
     Ok(tables)
 }
 
-impl Table {
+impl BenchTable {
     /// Runs the experiment.
     ///
     /// # Errors
@@ -102,7 +102,8 @@ mod tests {
     fn tables_are_chosen_by_name() {
         let chosen_names = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            chosen(&names).map(|tables| tables.iter().map(|table| table.name).collect::<Vec<_>>())
+            select_tables(&names)
+                .map(|tables| tables.iter().map(|table| table.name).collect::<Vec<_>>())
         };
         assert_eq!(chosen_names(&[]).unwrap().len(), ALL.len());
         let two = chosen_names(&["tpch", "chunks"]).unwrap();

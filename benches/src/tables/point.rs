@@ -12,19 +12,19 @@ use futures::{FutureExt, TryStreamExt};
 use tokio::runtime::Handle;
 use volary_node::channel::{ChannelOptions, NodeClient, Transport, flight_client};
 
-use super::Table;
-use super::running::Layout;
+use super::BenchTable;
+use super::running_fleet::FleetLayout;
 use super::stubs;
 use crate::bench::Bench;
 use crate::clients::{Ask, Clients};
-use crate::interleaved::{Candidate, Measure, in_turns};
-use crate::reading::worker::rows_of;
-use crate::results::{Label, Measured, Sample};
+use crate::interleaved::{Candidate, Measure, measure_in_turns};
+use crate::reading::worker::decode_rows;
+use crate::results::{Label, Sample, Variant};
 use crate::rows::RowShape;
 use crate::statistics::percentile;
 use crate::stub::StubOptions;
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: BenchTable = BenchTable {
     name: "point",
     title: "Point query: WHERE key = ?, one worker of all",
     method: "Clients ask at the same time, each on its own connection. Each client sends one question after another, each for another key. A question is a prepared statement: its parameter is bound (DoPut), it is planned (GetFlightInfo), and its row is read (DoGet). Only one of all workers has the row. The baseline is a stub in its own process that answers at once with a row of the same size: once with the same three calls, which Flight SQL needs, and once with one DoGet. The clients are in the measuring process.",
@@ -38,10 +38,10 @@ const ROWS_PER_WORKER: usize = 10;
 const ROW_BYTES: usize = 48;
 const CHARACTERS: usize = ROW_BYTES - 16;
 
-async fn run(bench: &Bench) -> Result<Vec<Measured>> {
+async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let workers = bench.fan_out();
     let rows = workers * ROWS_PER_WORKER;
-    let layout = Layout::many(bench, "point", workers);
+    let layout = FleetLayout::many(bench, "point", workers);
     let running = layout.start_with_rows(rows, CHARACTERS).await?;
     let stubs = stubs::start(
         bench,
@@ -64,20 +64,20 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
         let stub = &stubs.addresses()[0];
         let (mut ours, mut same_calls, mut echoes) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..count {
-            ours.push(Prepared::connect(running.address(), rows).await?);
-            same_calls.push(Prepared::connect(stub, rows).await?);
+            ours.push(PreparedClient::connect(running.address(), rows).await?);
+            same_calls.push(PreparedClient::connect(stub, rows).await?);
             echoes.push(Echo::new(stub)?);
         }
         let questions = (bench.size.pick(10, 400, 4_000) / count).max(5);
         let bare = label("bare Flight SQL");
-        let volary = label("Volary").beside(bare.name.clone());
-        let echo = label("bare DoGet").beside(bare.name.clone());
+        let volary = label("Volary").compared_with(bare.name.clone());
+        let echo = label("bare DoGet").compared_with(bare.name.clone());
         let candidates = vec![
             Candidate::new(volary, Latencies::new(ours, questions)),
             Candidate::new(bare, Latencies::new(same_calls, questions)),
             Candidate::new(echo, Latencies::new(echoes, questions)),
         ];
-        measured.extend(in_turns(bench.turns(), candidates).await?);
+        measured.extend(measure_in_turns(bench.turns(), candidates).await?);
     }
     running.shutdown()?;
     Ok(measured)
@@ -118,14 +118,14 @@ impl<C: Ask> Measure for Latencies<C> {
 }
 
 /// A prepared statement at a gateway or at a stub.
-struct Prepared {
+struct PreparedClient {
     client: FlightSqlServiceClient<Transport>,
     statement: PreparedStatement<Transport>,
     /// The largest key. The smallest is 1.
     last_key: usize,
 }
 
-impl Prepared {
+impl PreparedClient {
     async fn connect(address: &str, last_key: usize) -> Result<Self> {
         let flight = flight_client(address, &ChannelOptions::default(), &Handle::current())?;
         let mut client = FlightSqlServiceClient::new_from_inner(flight);
@@ -154,7 +154,7 @@ impl Prepared {
     }
 }
 
-impl Ask for Prepared {
+impl Ask for PreparedClient {
     fn ask(&mut self, number: usize) -> (&'static str, BoxFuture<'_, Result<()>>) {
         // Consecutive keys are on different workers anyway, because keys are hashed.
         let key = (number % self.last_key + 1) as i64;
@@ -181,7 +181,7 @@ impl Echo {
         let messages: Vec<FlightData> = response.into_inner().try_collect().await?;
         let mut rows = 0;
         for message in &messages {
-            rows += rows_of(message, &self.schema)?.map_or(0, |batch| batch.num_rows());
+            rows += decode_rows(message, &self.schema)?.map_or(0, |batch| batch.num_rows());
         }
         ensure!(rows == 1, "{rows} rows are no echo");
         Ok(())

@@ -10,16 +10,16 @@ use futures::future::LocalBoxFuture;
 use volary_catalog::shard_key::shard_of_scalar;
 use volary_cli::client::Client;
 
-use super::Table;
-use super::explained::{size, text};
-use super::running::{Layout, Running};
+use super::BenchTable;
+use super::explain::{explain_text, parse_size};
+use super::running_fleet::{FleetLayout, RunningFleet};
 use crate::bench::{Bench, Size};
-use crate::interleaved::{Candidate, Measure, in_turns};
-use crate::procfs::{Observed, Work};
-use crate::results::{Label, Measured, Sample};
+use crate::interleaved::{Candidate, Measure, measure_in_turns};
+use crate::procfs::{ObservedProcess, WorkSnapshot};
+use crate::results::{Label, Sample, Variant};
 use crate::statistics::percentile;
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: BenchTable = BenchTable {
     name: "relays",
     title: "Relays: merging on some of the workers",
     method: "Real workers in four processes are behind a gateway in its own process. Each worker has one shard with the same number of rows (2,000), and has answered the statements before. Statements are sent over Flight SQL, in sessions with different values of SET relays: off (the gateway alone merges the rows of all workers), auto (the estimated cost decides), and numbers of relays: a third of the square root of the number of workers, the square root, and three times the square root. The number in parentheses is the number of relays that EXPLAIN shows; 0 means none. The important figure is the processor time of the gateway, because that is the bottleneck of a cluster with many workers. The latency here is not that of a real cluster: all nodes share the processors of this one machine, so the work of the relays makes a query longer. On machines of their own, relays would work at the same time as the gateway and each other. Processor time is that of the whole gateway, and that of all worker processes together, including relays. It is per query, averaged over several queries, and includes background work: the gateway asks thousands of workers for their reports. p50: the time until the client, which is in the measuring process, has all rows. Streams: the streams that the gateway reads. Received: their number times the bytes of the median stream, as EXPLAIN ANALYZE reports them. Statements: count is a count(*) with a filter, one row of each worker; 10 groups and 2000 groups are a GROUP BY whose groups are on all workers; top 100 is an ORDER BY with a LIMIT, over rows that are spread over the workers; different groups is a GROUP BY in which each worker has 100 groups that no other worker has, and of which the gateway sends one row.",
@@ -42,10 +42,10 @@ const GATHER: &str = "GatherExec: ";
 /// median and the largest stream.
 const BYTES: &str = " bytes=";
 
-async fn run(bench: &Bench) -> Result<Vec<Measured>> {
+async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let workers = bench.fan_out();
     let rows = bench.size.pick(200, 2_000, 2_000);
-    let layout = Layout::many_in(bench, "relays", workers, HOSTS);
+    let layout = FleetLayout::many_in(bench, "relays", workers, HOSTS);
     let mut running = layout.start().await?;
     running.run(&table(workers, rows)?).await?;
     let processes = Processes::of(&running);
@@ -55,23 +55,23 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
     }
     let mut measured = Vec::new();
     for statement in statements(bench.size, rows) {
-        measured.extend(of_statement(bench, &processes, &mut sessions, &statement).await?);
+        measured.extend(measure_statement(bench, &processes, &mut sessions, &statement).await?);
     }
     drop(sessions);
     running.shutdown()?;
     Ok(measured)
 }
 
-async fn of_statement(
+async fn measure_statement(
     bench: &Bench,
     processes: &Processes,
     sessions: &mut [Session],
     statement: &Statement,
-) -> Result<Vec<Measured>> {
+) -> Result<Vec<Variant>> {
     let mut candidates = Vec::with_capacity(sessions.len());
     for session in sessions {
-        let plan = explained(&mut session.client, "EXPLAIN", statement).await?;
-        let label = label(statement, &session.setting, Gathering::of(&plan)?);
+        let plan = explain_statement(&mut session.client, "EXPLAIN", statement).await?;
+        let label = label(statement, &session.setting, GatherCounts::of(&plan)?);
         let queries = Queries {
             client: &mut session.client,
             statement,
@@ -79,7 +79,7 @@ async fn of_statement(
         };
         candidates.push(Candidate::new(label, queries));
     }
-    in_turns(bench.long_turns(), candidates).await
+    measure_in_turns(bench.long_turns(), candidates).await
 }
 
 /// Returns the statements that create a table `t` with a shard and `rows` rows for each worker. On
@@ -181,7 +181,7 @@ fn statements(size: Size, rows: usize) -> [Statement; 5] {
     ]
 }
 
-fn label(statement: &Statement, setting: &str, gathering: Gathering) -> Label {
+fn label(statement: &Statement, setting: &str, gathering: GatherCounts) -> Label {
     let relays = gathering.relays;
     let label = Label::new(name(statement, setting, relays))
         .with("statement", statement.name.as_str())
@@ -191,7 +191,7 @@ fn label(statement: &Statement, setting: &str, gathering: Gathering) -> Label {
     if setting == OFF {
         label
     } else {
-        label.beside(name(statement, OFF, 0))
+        label.compared_with(name(statement, OFF, 0))
     }
 }
 
@@ -215,24 +215,24 @@ impl Session {
 
 /// The processes of a fleet.
 struct Processes {
-    gateway: Observed,
-    hosts: Vec<Observed>,
+    gateway: ObservedProcess,
+    hosts: Vec<ObservedProcess>,
 }
 
 /// The work that the processes of a fleet had done at some time.
 struct FleetWork {
-    gateway: Work,
-    hosts: Vec<Work>,
+    gateway: WorkSnapshot,
+    hosts: Vec<WorkSnapshot>,
 }
 
 /// The processor time of the processes of a fleet between two times.
-struct Taken {
+struct FleetProcessorTime {
     gateway: Duration,
     workers: Duration,
 }
 
 impl Processes {
-    fn of(running: &Running) -> Self {
+    fn of(running: &RunningFleet) -> Self {
         Self {
             gateway: running.gateway(),
             hosts: running.hosts(),
@@ -240,7 +240,7 @@ impl Processes {
     }
 
     fn work(&self) -> Result<FleetWork> {
-        let hosts = self.hosts.iter().map(Observed::work);
+        let hosts = self.hosts.iter().map(ObservedProcess::work);
         Ok(FleetWork {
             gateway: self.gateway.work()?,
             hosts: hosts.collect::<Result<_>>()?,
@@ -249,9 +249,9 @@ impl Processes {
 }
 
 impl FleetWork {
-    fn since(&self, earlier: &Self) -> Taken {
+    fn since(&self, earlier: &Self) -> FleetProcessorTime {
         let hosts = self.hosts.iter().zip(&earlier.hosts);
-        Taken {
+        FleetProcessorTime {
             gateway: self.gateway.since(&earlier.gateway).processor_time,
             workers: hosts
                 .map(|(now, then)| now.since(then).processor_time)
@@ -272,8 +272,9 @@ impl Measure for Queries<'_> {
         async move {
             // Other variants have run since the last turn. This first statement makes the session
             // equally warm in all variants.
-            let analysed = explained(self.client, "EXPLAIN ANALYZE", self.statement).await?;
-            let streams = Gathering::of(&analysed)?.streams() as f64;
+            let analysed =
+                explain_statement(self.client, "EXPLAIN ANALYZE", self.statement).await?;
+            let streams = GatherCounts::of(&analysed)?.streams() as f64;
             let received = median_bytes(&analysed)? as f64 * streams;
             let mut latencies_ms = Vec::new();
             let before = self.processes.work()?;
@@ -281,11 +282,11 @@ impl Measure for Queries<'_> {
                 latencies_ms.push(answer_ms(self.client, self.statement).await?);
             }
             let taken = self.processes.work()?.since(&before);
-            let of_one =
+            let per_query =
                 |taken: Duration| taken.as_secs_f64() * 1e3 / f64::from(self.statement.times);
             Ok(Sample::new()
-                .with("gateway_processor_ms", of_one(taken.gateway))
-                .with("workers_processor_ms", of_one(taken.workers))
+                .with("gateway_processor_ms", per_query(taken.gateway))
+                .with("workers_processor_ms", per_query(taken.workers))
                 .with("p50_ms", percentile(&latencies_ms, 50))
                 .with("streams", streams)
                 .with("received_kib", received / 1024.0))
@@ -310,25 +311,29 @@ async fn answer_ms(client: &mut Client, statement: &Statement) -> Result<f64> {
 }
 
 /// Returns the text of EXPLAIN or EXPLAIN ANALYZE for a statement.
-async fn explained(client: &mut Client, explain: &str, statement: &Statement) -> Result<String> {
+async fn explain_statement(
+    client: &mut Client,
+    explain: &str,
+    statement: &Statement,
+) -> Result<String> {
     let shown = client
         .collect(&format!("{explain} {}", statement.sql))
         .await?;
-    text(&shown)
+    explain_text(&shown)
 }
 
 /// The number of workers and relays of a gather.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Gathering {
+struct GatherCounts {
     workers: usize,
     /// The number of relays, or 0 if the gateway itself asks all workers.
     relays: usize,
 }
 
-impl Gathering {
+impl GatherCounts {
     /// Reads the numbers from the text of EXPLAIN.
     fn of(explained: &str) -> Result<Self> {
-        let shown = gather(explained)?.lines().next().unwrap_or_default();
+        let shown = gather_text(explained)?.lines().next().unwrap_or_default();
         let number = |key: &str| {
             let mut parts = shown.split(", ");
             parts.find_map(|part| part.strip_prefix(key)?.parse::<usize>().ok())
@@ -351,13 +356,13 @@ impl Gathering {
 
 /// Returns the bytes of the median stream that the gateway receives.
 fn median_bytes(explained: &str) -> Result<u64> {
-    let sizes = gather(explained)?.split_once(BYTES);
+    let sizes = gather_text(explained)?.split_once(BYTES);
     let median = sizes.and_then(|(_, sizes)| sizes.split('/').nth(1));
-    size(median.with_context(|| format!("EXPLAIN ANALYZE does not say{BYTES}: {explained}"))?)
+    parse_size(median.with_context(|| format!("EXPLAIN ANALYZE does not say{BYTES}: {explained}"))?)
 }
 
 /// Returns the text from the description of the gather to the end.
-fn gather(explained: &str) -> Result<&str> {
+fn gather_text(explained: &str) -> Result<&str> {
     let (_, gather) = explained
         .split_once(GATHER)
         .with_context(|| format!("EXPLAIN shows no gather: {explained}"))?;
@@ -388,12 +393,12 @@ mod tests {
     fn the_gateway_reads_relays_where_there_are_some() {
         let streams = |gather: &str| {
             let text = format!("FinalExec, output_bytes=1 B\n  GatherExec: {gather}\n");
-            Gathering::of(&text).unwrap().streams()
+            GatherCounts::of(&text).unwrap().streams()
         };
         assert_eq!(streams("workers=9, relays=3, ends because, relays=5"), 3);
         assert_eq!(streams("workers=9, ordered\n  relays=3"), 9);
-        assert!(Gathering::of("ShardScanExec: workers=1").is_err());
-        assert!(Gathering::of("GatherExec: ordered").is_err());
+        assert!(GatherCounts::of("ShardScanExec: workers=1").is_err());
+        assert!(GatherCounts::of("GatherExec: ordered").is_err());
     }
 
     #[test]

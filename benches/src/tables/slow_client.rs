@@ -7,14 +7,14 @@ use anyhow::Result;
 use futures::future::LocalBoxFuture;
 use futures::{FutureExt, StreamExt};
 
-use super::Table;
-use super::running::Layout;
+use super::BenchTable;
+use super::running_fleet::FleetLayout;
 use crate::bench::Bench;
-use crate::interleaved::{Candidate, Measure, in_turns};
+use crate::interleaved::{Candidate, Measure, measure_in_turns};
 use crate::procfs::PeakGrowth;
-use crate::results::{Label, Measured, Sample};
+use crate::results::{Label, Sample, Variant};
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: BenchTable = BenchTable {
     name: "slow_client",
     title: "Gateway memory by fan-out, with a slow client",
     method: "SELECT * of rows of about 723 bytes from real workers in two processes, with SET query_memory = '256MiB'. The client takes one batch, waits 100 ms, and takes the next. Each turn restarts all processes on the same rows, and first asks all workers for a count. Growth is the difference between the peak of the gateway's resident memory and its memory before.",
@@ -26,13 +26,13 @@ const LIMIT: &str = "256MiB";
 const CHARACTERS: usize = 707;
 const PAUSE: Duration = Duration::from_millis(100);
 
-async fn run(bench: &Bench) -> Result<Vec<Measured>> {
+async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let fan_out = bench.fan_out();
     let [some, more] = bench.size.pick([2, 4], [4, 16], [16, 256]);
     let rows = bench.size.pick(5_000, 50_000, 1_500_000);
     let mut layouts = Vec::new();
     for workers in [some, more, fan_out] {
-        let layout = Layout::many(bench, &format!("slow-client-{workers}"), workers);
+        let layout = FleetLayout::many(bench, &format!("slow-client-{workers}"), workers);
         layout.start_with_rows(rows, CHARACTERS).await?.shutdown()?;
         layouts.push(layout);
     }
@@ -46,12 +46,12 @@ async fn run(bench: &Bench) -> Result<Vec<Measured>> {
         };
         Candidate::new(label, work)
     });
-    in_turns(bench.long_turns(), candidates.collect()).await
+    measure_in_turns(bench.long_turns(), candidates.collect()).await
 }
 
 /// Reads slowly for some time, and then disconnects.
 struct SlowClient<'a> {
-    layout: &'a Layout,
+    layout: &'a FleetLayout,
     reading_time: Duration,
 }
 

@@ -13,13 +13,13 @@ use crate::results::Sample;
 use crate::stub::{StubOptions, StubProcess};
 
 /// Reads from stubs in each turn.
-pub(super) struct Reads<F> {
+pub(super) struct StubReads<F> {
     reader: Reader,
     times: u32,
     sample: F,
 }
 
-impl<F: Fn(&Reading) -> Sample> Reads<F> {
+impl<F: Fn(&Reading) -> Sample> StubReads<F> {
     /// Creates the work of reading `times` times in a turn. `sample` receives the average.
     pub(super) fn new(reader: Reader, times: u32, sample: F) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl<F: Fn(&Reading) -> Sample> Reads<F> {
     }
 }
 
-impl<F: Fn(&Reading) -> Sample> Measure for Reads<F> {
+impl<F: Fn(&Reading) -> Sample> Measure for StubReads<F> {
     fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>> {
         async move {
             let reading = self.reader.read(self.times)?;

@@ -8,21 +8,21 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use volary_cli::tpch;
 
-use super::Table;
+use super::BenchTable;
 use super::engines::{Engine, compare};
-use super::loaded::Loaded;
+use super::loaded_cluster::LoadedCluster;
 use crate::bench::Bench;
-use crate::results::Measured;
+use crate::results::Variant;
 
-pub(super) const TABLE: Table = Table {
+pub(super) const TABLE: BenchTable = BenchTable {
     name: "tpch",
     title: "TPC-H",
     method: "Each query runs in turns on an embedded cluster (a gateway and its workers in one process, real Flight over loopback, 64 shards per table), and in DataFusion over the Parquet files that were loaded. These files are compressed like the cluster's segments. DataFusion runs in the same process with the same allocator. The total of a turn is the sum over all queries.",
     run: |bench| run(bench).boxed_local(),
 };
 
-async fn run(bench: &Bench) -> Result<Vec<Measured>> {
-    let mut loaded = Loaded::start(bench).await?;
+async fn run(bench: &Bench) -> Result<Vec<Variant>> {
+    let mut loaded = LoadedCluster::start(bench).await?;
     let mut datafusion = DataFusion::over(&loaded.data).await?;
     let measured = compare(bench, &mut loaded, &mut datafusion).await?;
     loaded.shutdown().await;

@@ -7,10 +7,10 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::limits::{LimitChanges, UserLimits};
 use super::records::{PrincipalKind, PrincipalRecord, TokenRecord};
-use super::rights::{Object, Privilege, Rights};
+use super::rights::{GrantObject, Privilege, Rights};
 use super::{Access, PUBLIC_ROLE};
 use crate::draft::Draft;
-use crate::{Catalog, State, name, now_ms};
+use crate::{Catalog, CatalogState, name, now_ms};
 
 /// Maximum length of the name of a user, role or token, in bytes. Names appear in headers, logs and
 /// tickets.
@@ -50,7 +50,7 @@ pub struct PrincipalChange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Grant {
     /// Privileges on an object.
-    On(Object, BTreeSet<Privilege>),
+    Privileges(GrantObject, BTreeSet<Privilege>),
     /// A role, with everything that was granted to the role.
     Role(String),
 }
@@ -69,10 +69,10 @@ impl Catalog {
         if_not_exists: bool,
         by: &Arc<Rights>,
     ) -> Result<bool> {
-        check_name(&principal.name)?;
+        check_principal_name(&principal.name)?;
         let by = Arc::clone(by);
         self.change(move |draft| {
-            let by = draft.state().access.now(&by)?;
+            let by = draft.state().access.current_rights(&by)?;
             by.check_admin("create users and roles")?;
             let NewPrincipal {
                 name,
@@ -106,7 +106,7 @@ impl Catalog {
                 created_at_ms: now_ms(),
             })?;
             if kind == PrincipalKind::User {
-                draft.secure();
+                draft.mark_secured();
             }
             check_administered(draft.state())?;
             Ok(true)
@@ -124,16 +124,16 @@ impl Catalog {
     pub async fn change_principal(&self, change: PrincipalChange, by: &Arc<Rights>) -> Result<()> {
         let by = Arc::clone(by);
         self.change(move |draft| {
-            let by = draft.state().access.now(&by)?;
+            let by = draft.state().access.current_rights(&by)?;
             let is_own = change.admin.is_none()
-                && change.limits.is_none()
+                && change.limits.is_empty()
                 && change.kind == PrincipalKind::User
                 && by.owner() == Some(change.name.as_str());
             if !is_own {
                 by.check_admin("change users and roles")?;
             }
             let change = change.clone();
-            let mut principal = known(draft.state(), change.kind, &change.name)?;
+            let mut principal = find_principal(draft.state(), change.kind, &change.name)?;
             if change.password.is_some() {
                 principal.password = change.password;
                 principal.generation = draft.next_generation();
@@ -164,13 +164,13 @@ impl Catalog {
     ) -> Result<bool> {
         let (name, by) = (name.to_owned(), Arc::clone(by));
         self.change(move |draft| {
-            let by = draft.state().access.now(&by)?;
+            let by = draft.state().access.current_rights(&by)?;
             by.check_admin("drop users and roles")?;
             if if_exists && !draft.state().access.principals.contains_key(&name) {
                 return Ok(false);
             }
-            known(draft.state(), kind, &name)?;
-            let owned: Vec<_> = draft.state().owned_by(&name).collect();
+            find_principal(draft.state(), kind, &name)?;
+            let owned: Vec<_> = draft.state().names_owned_by(&name).collect();
             if !owned.is_empty() {
                 return Err(Error::invalid(format!(
                     "{} \"{name}\" owns {}; drop them, or give them to another owner: ALTER TABLE … OWNER TO …",
@@ -212,16 +212,16 @@ impl Catalog {
     ) -> Result<()> {
         let by = Arc::clone(by);
         self.change(move |draft| {
-            let by = draft.state().access.now(&by)?;
+            let by = draft.state().access.current_rights(&by)?;
             for grant in &grants {
                 check_may_grant(draft.state(), grant, &by)?;
                 for name in &to {
-                    let mut principal = grantee(draft, name)?;
+                    let mut principal = find_grantee(draft, name)?;
                     match grant {
-                        Grant::On(object, privileges) if revoke => {
-                            take_away(&mut principal, object, privileges);
+                        Grant::Privileges(object, privileges) if revoke => {
+                            revoke_privileges(&mut principal, object, privileges);
                         }
-                        Grant::On(object, privileges) => principal
+                        Grant::Privileges(object, privileges) => principal
                             .grants
                             .entry(object.clone())
                             .or_default()
@@ -248,11 +248,11 @@ impl Catalog {
     /// `PERMISSION_DENIED` if the token is for another user, `ALREADY_EXISTS` if the name is taken,
     /// `NOT_FOUND` if the user does not exist, and the errors of the store.
     pub async fn create_token(&self, token: TokenRecord, by: &Arc<Rights>) -> Result<()> {
-        check_name(&token.name)?;
+        check_principal_name(&token.name)?;
         let by = Arc::clone(by);
         self.change(move |draft| {
-            let by = draft.state().access.now(&by)?;
-            if !by.act_for(&token.user) {
+            let by = draft.state().access.current_rights(&by)?;
+            if !by.may_act_for(&token.user) {
                 by.check_admin("create tokens for other users")?;
             }
             let state = draft.state();
@@ -265,7 +265,7 @@ impl Catalog {
                     ),
                 ));
             }
-            known(state, PrincipalKind::User, &token.user)?;
+            find_principal(state, PrincipalKind::User, &token.user)?;
             draft.put_token(token.clone())
         })
         .await
@@ -280,7 +280,7 @@ impl Catalog {
     pub async fn drop_token(&self, name: &str, if_exists: bool, by: &Arc<Rights>) -> Result<()> {
         let (name, by) = (name.to_owned(), Arc::clone(by));
         self.change(move |draft| {
-            let by = draft.state().access.now(&by)?;
+            let by = draft.state().access.current_rights(&by)?;
             let Some(token) = draft.state().access.tokens.get(&name) else {
                 if if_exists {
                     return Ok(());
@@ -289,7 +289,7 @@ impl Catalog {
                     "token \"{name}\" does not exist; SELECT name FROM system.tokens lists the tokens"
                 )));
             };
-            if !by.act_for(&token.user) {
+            if !by.may_act_for(&token.user) {
                 by.check_admin("drop tokens of other users")?;
             }
             draft.remove_token(&name);
@@ -308,7 +308,7 @@ impl Catalog {
         let (name, owner, by) = (name.to_owned(), owner.to_owned(), Arc::clone(by));
         self.change(move |draft| {
             let state = draft.state();
-            let by = state.access.now(&by)?;
+            let by = state.access.current_rights(&by)?;
             state.check_owner(&name, &by)?;
             if !by.owns(Some(&owner)) {
                 // A view reads with the rights of its owner, so nobody may make another user the
@@ -318,7 +318,7 @@ impl Catalog {
                 )?;
             }
             if !state.access.principals.contains_key(&owner) {
-                return Err(no_such("user or role", &owner));
+                return Err(not_found_error("user or role", &owner));
             }
             draft.put_owner(&name, &owner)
         })
@@ -338,7 +338,7 @@ impl Access {
 
 /// Refuses a change that leaves no administrator. Without users, everybody may do everything. Once
 /// the first user exists, at least one user must be an administrator who can log in.
-fn check_administered(state: &State) -> Result<()> {
+fn check_administered(state: &CatalogState) -> Result<()> {
     if !state.cluster.secured || state.access.is_administered() {
         return Ok(());
     }
@@ -347,7 +347,7 @@ fn check_administered(state: &State) -> Result<()> {
     ))
 }
 
-fn check_name(name: &str) -> Result<()> {
+fn check_principal_name(name: &str) -> Result<()> {
     name::check(name)?;
     // Basic credentials have the form "name:password", so a name cannot have a colon.
     if name.len() > MAX_NAME_BYTES || name.contains(':') {
@@ -363,13 +363,17 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-fn no_such(what: &str, name: &str) -> Error {
+fn not_found_error(what: &str, name: &str) -> Error {
     Error::not_found(format!(
         "{what} \"{name}\" does not exist; SELECT name FROM system.users lists the users and roles"
     ))
 }
 
-fn known(state: &State, kind: PrincipalKind, name: &str) -> Result<PrincipalRecord> {
+fn find_principal(
+    state: &CatalogState,
+    kind: PrincipalKind,
+    name: &str,
+) -> Result<PrincipalRecord> {
     match state.access.principals.get(name) {
         Some(principal) if principal.kind == kind => Ok(principal.as_ref().clone()),
         Some(other) => Err(Error::invalid(format!(
@@ -377,15 +381,15 @@ fn known(state: &State, kind: PrincipalKind, name: &str) -> Result<PrincipalReco
             other.kind.name(),
             kind.name()
         ))),
-        None => Err(no_such(kind.name(), name)),
+        None => Err(not_found_error(kind.name(), name)),
     }
 }
 
 /// Returns the user or role that is granted something. The role that everybody has gets its record
 /// when it is first granted something.
-fn grantee(draft: &Draft, name: &str) -> Result<PrincipalRecord> {
-    let known = draft.state().access.principals.get(name);
-    match known {
+fn find_grantee(draft: &Draft, name: &str) -> Result<PrincipalRecord> {
+    let existing = draft.state().access.principals.get(name);
+    match existing {
         Some(principal) => Ok(principal.as_ref().clone()),
         None if name == PUBLIC_ROLE => Ok(PrincipalRecord {
             name: name.to_owned(),
@@ -398,26 +402,30 @@ fn grantee(draft: &Draft, name: &str) -> Result<PrincipalRecord> {
             limits: UserLimits::default(),
             created_at_ms: now_ms(),
         }),
-        None => Err(no_such("user or role", name)),
+        None => Err(not_found_error("user or role", name)),
     }
 }
 
 /// Refuses a grant that `by` may not make. The owner of a table grants on that table. Only
 /// administrators grant anything else.
-fn check_may_grant(state: &State, grant: &Grant, by: &Rights) -> Result<()> {
+fn check_may_grant(state: &CatalogState, grant: &Grant, by: &Rights) -> Result<()> {
     match grant {
-        Grant::On(Object::Table(name), _) => state.check_owner(name, by),
-        Grant::On(Object::Cluster | Object::AllTables, _) => {
+        Grant::Privileges(GrantObject::Table(name), _) => state.check_owner(name, by),
+        Grant::Privileges(GrantObject::Cluster | GrantObject::AllTables, _) => {
             by.check_admin("grant or revoke privileges on the cluster or on all tables")
         }
         Grant::Role(role) => {
             by.check_admin("grant or revoke roles")?;
-            known(state, PrincipalKind::Role, role).map(|_| ())
+            find_principal(state, PrincipalKind::Role, role).map(|_| ())
         }
     }
 }
 
-fn take_away(principal: &mut PrincipalRecord, object: &Object, privileges: &BTreeSet<Privilege>) {
+fn revoke_privileges(
+    principal: &mut PrincipalRecord,
+    object: &GrantObject,
+    privileges: &BTreeSet<Privilege>,
+) {
     if let Some(granted) = principal.grants.get_mut(object) {
         granted.retain(|privilege| !privileges.contains(privilege));
         if granted.is_empty() {

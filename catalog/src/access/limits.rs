@@ -31,7 +31,7 @@ pub struct LimitChanges {
 
 impl LimitChanges {
     /// Returns whether all limits stay unchanged.
-    pub fn is_none(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
@@ -48,19 +48,19 @@ impl LimitChanges {
 pub enum LimitChange {
     /// The limit stays unchanged.
     #[default]
-    None,
+    Keep,
     /// The user's own limit is removed, so that only the gateway's setting applies.
-    Default,
+    Reset,
     /// The limit is set to this value.
-    To(u64),
+    Set(u64),
 }
 
 impl LimitChange {
     fn apply(self, limit: Option<u64>) -> Option<u64> {
         match self {
-            Self::None => limit,
-            Self::Default => None,
-            Self::To(limit) => Some(limit),
+            Self::Keep => limit,
+            Self::Reset => None,
+            Self::Set(limit) => Some(limit),
         }
     }
 }

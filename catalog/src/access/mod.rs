@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub use changes::{Grant, MAX_NAME_BYTES, NewPrincipal, PrincipalChange};
 pub use limits::{LimitChange, LimitChanges, UserLimits};
 pub use records::{PrincipalKind, PrincipalRecord, TokenRecord};
-pub use rights::{Object, Privilege, Rights};
+pub use rights::{GrantObject, Privilege, Rights};
 
 use volary_flight_proto::{Error, ErrorCode, Result};
 
@@ -25,7 +25,7 @@ pub struct Access {
     principals: BTreeMap<String, Arc<PrincipalRecord>>,
     tokens: BTreeMap<String, Arc<TokenRecord>>,
     /// The tokens by the hash of their text.
-    by_hash: HashMap<String, Arc<TokenRecord>>,
+    tokens_by_hash: HashMap<String, Arc<TokenRecord>>,
     /// The rights of each user and role, by name.
     rights: HashMap<String, Arc<Rights>>,
 }
@@ -78,8 +78,8 @@ impl Access {
     }
 
     /// Returns a token by the hash of the text that the client sent.
-    pub fn token_of_hash(&self, hash: &str) -> Option<&Arc<TokenRecord>> {
-        self.by_hash.get(hash)
+    pub fn token_by_hash(&self, hash: &str) -> Option<&Arc<TokenRecord>> {
+        self.tokens_by_hash.get(hash)
     }
 
     /// Returns the rights of a user or role, or `None` if it does not exist.
@@ -93,13 +93,13 @@ impl Access {
     /// # Errors
     /// `UNAUTHENTICATED` if the user was dropped, if its password changed, or if the cluster got
     /// its first users after the call began.
-    pub fn now(&self, then: &Arc<Rights>) -> Result<Arc<Rights>> {
-        if then.is_of_gateway() || (then.is_open() && !self.has_users()) {
+    pub fn current_rights(&self, then: &Arc<Rights>) -> Result<Arc<Rights>> {
+        if then.is_of_gateway() || (then.is_of_open_cluster() && !self.has_users()) {
             return Ok(Arc::clone(then));
         }
         let rights = self.rights(then.user());
         rights
-            .filter(|rights| !then.is_open() && rights.generation() == then.generation())
+            .filter(|rights| !then.is_of_open_cluster() && rights.generation() == then.generation())
             .cloned()
             .ok_or_else(|| {
                 Error::new(
@@ -112,27 +112,27 @@ impl Access {
     /// Returns all roles of a user or role, direct and indirect, including the role that everybody
     /// has.
     pub fn roles_of<'a>(&'a self, name: &'a str) -> BTreeSet<&'a str> {
-        self.roles_by([name, PUBLIC_ROLE], name)
+        self.collect_roles([name, PUBLIC_ROLE], name)
     }
 
     /// Returns the roles that were granted to a user or role, directly or through another role.
     fn granted_roles_of<'a>(&'a self, name: &'a str) -> BTreeSet<&'a str> {
-        self.roles_by([name], name)
+        self.collect_roles([name], name)
     }
 
-    fn roles_by<'a>(
+    fn collect_roles<'a>(
         &'a self,
         begin: impl IntoIterator<Item = &'a str>,
         name: &str,
     ) -> BTreeSet<&'a str> {
         let mut roles = BTreeSet::new();
-        let mut to_do: Vec<&str> = begin.into_iter().collect();
-        while let Some(next) = to_do.pop() {
+        let mut pending: Vec<&str> = begin.into_iter().collect();
+        while let Some(next) = pending.pop() {
             let Some(principal) = self.principals.get(next) else {
                 continue;
             };
             if roles.insert(principal.name.as_str()) {
-                to_do.extend(principal.member_of.iter().map(String::as_str));
+                pending.extend(principal.member_of.iter().map(String::as_str));
             }
         }
         roles.remove(name);
@@ -140,8 +140,8 @@ impl Access {
     }
 
     /// Returns the users and roles that have a grant on a table or view, with that grant removed.
-    pub(super) fn revoked_on(&self, name: &str) -> Vec<PrincipalRecord> {
-        let object = Object::Table(name.to_owned());
+    pub(super) fn principals_without_grants_on(&self, name: &str) -> Vec<PrincipalRecord> {
+        let object = GrantObject::Table(name.to_owned());
         let granted = |it: &&Arc<PrincipalRecord>| it.grants.contains_key(&object);
         let without = |principal: &Arc<PrincipalRecord>| {
             let mut principal = principal.as_ref().clone();
@@ -155,12 +155,12 @@ impl Access {
             .collect()
     }
 
-    pub(super) fn put(&mut self, principal: Arc<PrincipalRecord>) {
+    pub(super) fn put_principal(&mut self, principal: Arc<PrincipalRecord>) {
         self.principals.insert(principal.name.clone(), principal);
         self.refresh();
     }
 
-    pub(super) fn remove(&mut self, name: &str) {
+    pub(super) fn remove_principal(&mut self, name: &str) {
         self.principals.remove(name);
         self.refresh();
     }
@@ -177,32 +177,32 @@ impl Access {
 
     fn refresh(&mut self) {
         let rights = self.principals.keys().map(|name| {
-            let rights = self.rights_by_roles(name);
+            let rights = self.compute_rights(name);
             (name.clone(), Arc::new(rights))
         });
         self.rights = rights.collect();
-        let by_hash = self.tokens.values();
-        self.by_hash = by_hash
+        let tokens = self.tokens.values();
+        self.tokens_by_hash = tokens
             .map(|token| (token.hash.clone(), Arc::clone(token)))
             .collect();
     }
 
-    fn rights_by_roles(&self, name: &str) -> Rights {
+    fn compute_rights(&self, name: &str) -> Rights {
         let generation = self.principals.get(name).map_or(0, |it| it.generation);
         let mut names = self.roles_of(name);
         names.insert(name);
-        let all: Vec<_> = names
+        let principals: Vec<_> = names
             .into_iter()
             .filter_map(|name| self.principals.get(name))
             .collect();
         let limits = self.principals.get(name).map(|it| it.limits);
         let limits = limits.unwrap_or_default();
-        if all.iter().any(|principal| principal.admin) {
-            return Rights::admin(name, generation).with_limits(limits);
+        if principals.iter().any(|principal| principal.admin) {
+            return Rights::of_admin(name, generation).with_limits(limits);
         }
-        let mut rights = Rights::none(name, generation);
-        for principal in all {
-            rights.add(&principal.name, principal.grants.iter());
+        let mut rights = Rights::without_grants(name, generation);
+        for principal in principals {
+            rights.add_grants(&principal.name, principal.grants.iter());
         }
         rights.with_limits(limits)
     }

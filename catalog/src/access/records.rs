@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::records::{Record, THIRD_FORMAT};
 use super::limits::UserLimits;
-use super::rights::{Object, Privilege};
+use super::rights::{GrantObject, Privilege};
 
 /// A user or a role. Users and roles share one set of names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub struct PrincipalRecord {
     pub member_of: BTreeSet<String>,
     /// The privileges that were granted to the user or role directly.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "grants")]
-    pub grants: BTreeMap<Object, BTreeSet<Privilege>>,
+    pub grants: BTreeMap<GrantObject, BTreeSet<Privilege>>,
     /// The limits of what the user may use at once.
     #[serde(default, skip_serializing_if = "UserLimits::is_none")]
     pub limits: UserLimits,
@@ -108,12 +108,12 @@ mod grants {
 
     #[derive(Serialize, Deserialize)]
     struct Grant {
-        on: Object,
+        on: GrantObject,
         privileges: BTreeSet<Privilege>,
     }
 
     pub(super) fn serialize<S: Serializer>(
-        grants: &BTreeMap<Object, BTreeSet<Privilege>>,
+        grants: &BTreeMap<GrantObject, BTreeSet<Privilege>>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(grants.iter().map(|(on, privileges)| Grant {
@@ -124,7 +124,7 @@ mod grants {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<BTreeMap<Object, BTreeSet<Privilege>>, D::Error> {
+    ) -> Result<BTreeMap<GrantObject, BTreeSet<Privilege>>, D::Error> {
         let grants = Vec::<Grant>::deserialize(deserializer)?;
         Ok(grants
             .into_iter()
@@ -148,10 +148,10 @@ mod tests {
             admin: true,
             member_of: ["analysts".to_owned()].into(),
             grants: [
-                (Object::Cluster, [Privilege::Create].into()),
-                (Object::AllTables, [Privilege::Select].into()),
+                (GrantObject::Cluster, [Privilege::Create].into()),
+                (GrantObject::AllTables, [Privilege::Select].into()),
                 (
-                    Object::Table("eggs".to_owned()),
+                    GrantObject::Table("eggs".to_owned()),
                     [Privilege::Insert, Privilege::Select].into(),
                 ),
             ]

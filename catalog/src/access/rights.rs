@@ -34,7 +34,7 @@ impl Privilege {
 /// end when it is dropped, and stay when it is replaced.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Object {
+pub enum GrantObject {
     /// The cluster as a whole.
     Cluster,
     /// All tables and views, including those that are created later.
@@ -67,39 +67,39 @@ enum Scope {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Granted {
     /// The names of the user and of all its roles. The user owns what any of them owns.
-    names: BTreeSet<String>,
-    create: bool,
+    owner_names: BTreeSet<String>,
+    may_create: bool,
     all_tables: BTreeSet<Privilege>,
     tables: HashMap<String, BTreeSet<Privilege>>,
 }
 
 impl Rights {
     /// Creates the rights of everybody in a cluster that has no users.
-    pub fn open(user: impl Into<String>) -> Self {
-        Self::of(user, 0, Scope::Open)
+    pub fn of_open_cluster(user: impl Into<String>) -> Self {
+        Self::with_scope(user, 0, Scope::Open)
     }
 
     /// Creates the rights of the gateway itself.
     pub fn of_gateway() -> Self {
-        Self::of("", 0, Scope::Gateway)
+        Self::with_scope("", 0, Scope::Gateway)
     }
 
     /// Creates the rights of an administrator.
-    pub(super) fn admin(user: &str, generation: u64) -> Self {
-        Self::of(user, generation, Scope::Admin)
+    pub(super) fn of_admin(user: &str, generation: u64) -> Self {
+        Self::with_scope(user, generation, Scope::Admin)
     }
 
     /// Creates the rights of a user who was granted nothing. The user still has all rights on its
     /// own tables and views.
-    pub fn none(user: &str, generation: u64) -> Self {
+    pub fn without_grants(user: &str, generation: u64) -> Self {
         let granted = Granted {
-            names: [user.to_owned()].into(),
+            owner_names: [user.to_owned()].into(),
             ..Granted::default()
         };
-        Self::of(user, generation, Scope::Granted(granted))
+        Self::with_scope(user, generation, Scope::Granted(granted))
     }
 
-    fn of(user: impl Into<String>, generation: u64, scope: Scope) -> Self {
+    fn with_scope(user: impl Into<String>, generation: u64, scope: Scope) -> Self {
         Self {
             user: user.into(),
             generation,
@@ -115,20 +115,22 @@ impl Rights {
 
     /// Adds the grants of a role, or those of the user itself. The rights of an administrator stay
     /// as they are.
-    pub(super) fn add<'a>(
+    pub(super) fn add_grants<'a>(
         &mut self,
         name: &str,
-        grants: impl Iterator<Item = (&'a Object, &'a BTreeSet<Privilege>)>,
+        grants: impl Iterator<Item = (&'a GrantObject, &'a BTreeSet<Privilege>)>,
     ) {
         let Scope::Granted(granted) = &mut self.scope else {
             return;
         };
-        granted.names.insert(name.to_owned());
+        granted.owner_names.insert(name.to_owned());
         for (object, privileges) in grants {
             match object {
-                Object::Cluster => granted.create |= privileges.contains(&Privilege::Create),
-                Object::AllTables => granted.all_tables.extend(privileges),
-                Object::Table(table) => granted
+                GrantObject::Cluster => {
+                    granted.may_create |= privileges.contains(&Privilege::Create);
+                }
+                GrantObject::AllTables => granted.all_tables.extend(privileges),
+                GrantObject::Table(table) => granted
                     .tables
                     .entry(table.clone())
                     .or_default()
@@ -159,7 +161,7 @@ impl Rights {
 
     /// Returns whether the holder of these rights may see and end what belongs to `user`. All users
     /// may do so for themselves, and users with all rights may do so for everybody.
-    pub fn act_for(&self, user: &str) -> bool {
+    pub fn may_act_for(&self, user: &str) -> bool {
         self.is_unrestricted() || self.user == user
     }
 
@@ -169,7 +171,7 @@ impl Rights {
     }
 
     /// Returns whether these rights exist because the cluster has no users.
-    pub fn is_open(&self) -> bool {
+    pub fn is_of_open_cluster(&self) -> bool {
         self.scope == Scope::Open
     }
 
@@ -177,7 +179,7 @@ impl Rights {
     /// it. Objects that are created in a cluster without users, or by the gateway itself, have no
     /// owner.
     pub fn owner(&self) -> Option<&str> {
-        let is_user = !self.is_open() && !self.is_of_gateway();
+        let is_user = !self.is_of_open_cluster() && !self.is_of_gateway();
         is_user.then_some(self.user.as_str())
     }
 
@@ -186,11 +188,13 @@ impl Rights {
     pub(super) fn owns(&self, owner: Option<&str>) -> bool {
         match &self.scope {
             Scope::Open | Scope::Gateway | Scope::Admin => true,
-            Scope::Granted(granted) => owner.is_some_and(|owner| granted.names.contains(owner)),
+            Scope::Granted(granted) => {
+                owner.is_some_and(|owner| granted.owner_names.contains(owner))
+            }
         }
     }
 
-    fn may(&self, privilege: Privilege, table: &str, owner: Option<&str>) -> bool {
+    fn has_privilege(&self, privilege: Privilege, table: &str, owner: Option<&str>) -> bool {
         self.owns(owner)
             || match &self.scope {
                 Scope::Open | Scope::Gateway | Scope::Admin => true,
@@ -203,16 +207,16 @@ impl Rights {
     }
 
     /// Returns whether the user may see the table or view in lists.
-    pub fn sees(&self, table: &str, owner: Option<&str>) -> bool {
+    pub fn may_see(&self, table: &str, owner: Option<&str>) -> bool {
         [Privilege::Select, Privilege::Insert]
             .into_iter()
-            .any(|privilege| self.may(privilege, table, owner))
+            .any(|privilege| self.has_privilege(privilege, table, owner))
     }
 
     /// Returns the part of an error message that says who could grant access to a table, and how.
     /// The message is the same whether the table does not exist or the user may not see it. The
     /// text is empty for users who may see all tables.
-    pub(crate) fn if_hidden(&self, table: &str) -> String {
+    pub(crate) fn visibility_advice(&self, table: &str) -> String {
         match &self.scope {
             Scope::Open | Scope::Gateway | Scope::Admin => String::new(),
             Scope::Granted(_) => {
@@ -228,12 +232,17 @@ impl Rights {
     ///
     /// # Errors
     /// `PERMISSION_DENIED`, with who can grant the privilege and how.
-    pub fn check(&self, privilege: Privilege, table: &str, owner: Option<&str>) -> Result<()> {
-        if self.may(privilege, table, owner) {
+    pub fn check_privilege(
+        &self,
+        privilege: Privilege,
+        table: &str,
+        owner: Option<&str>,
+    ) -> Result<()> {
+        if self.has_privilege(privilege, table, owner) {
             return Ok(());
         }
         let (user, privilege) = (&self.user, privilege.name());
-        Err(denied(format!(
+        Err(permission_denied(format!(
             "user \"{user}\" has no {privilege} privilege on \"{table}\"; its owner or an administrator can run: GRANT {privilege} ON \"{table}\" TO \"{user}\""
         )))
     }
@@ -244,9 +253,9 @@ impl Rights {
     /// `PERMISSION_DENIED`, with who can grant the privilege and how.
     pub fn check_create(&self) -> Result<()> {
         match &self.scope {
-            Scope::Granted(granted) if !granted.create => {
+            Scope::Granted(granted) if !granted.may_create => {
                 let user = &self.user;
-                Err(denied(format!(
+                Err(permission_denied(format!(
                     "user \"{user}\" may not create tables and views; an administrator can run: GRANT CREATE TO \"{user}\""
                 )))
             }
@@ -263,7 +272,7 @@ impl Rights {
             return Ok(());
         }
         let user = &self.user;
-        Err(denied(match owner {
+        Err(permission_denied(match owner {
             Some(owner) => format!(
                 "\"{table}\" belongs to \"{owner}\", and user \"{user}\" may not change it; ask the owner or an administrator"
             ),
@@ -281,14 +290,14 @@ impl Rights {
         if self.is_unrestricted() {
             return Ok(());
         }
-        Err(denied(format!(
+        Err(permission_denied(format!(
             "user \"{}\" is not an administrator and may not {what}; ask an administrator",
             self.user
         )))
     }
 }
 
-fn denied(what: String) -> Error {
+fn permission_denied(what: String) -> Error {
     Error::new(ErrorCode::PermissionDenied, what)
 }
 
@@ -296,13 +305,13 @@ fn denied(what: String) -> Error {
 mod tests {
     use super::*;
 
-    fn rights(grants: &[(Object, &[Privilege])]) -> Rights {
-        let mut rights = Rights::none("kea", 1);
-        let grants: Vec<(Object, BTreeSet<Privilege>)> = grants
+    fn rights(grants: &[(GrantObject, &[Privilege])]) -> Rights {
+        let mut rights = Rights::without_grants("kea", 1);
+        let grants: Vec<(GrantObject, BTreeSet<Privilege>)> = grants
             .iter()
             .map(|(object, privileges)| (object.clone(), privileges.iter().copied().collect()))
             .collect();
-        rights.add("keas", grants.iter().map(|(object, set)| (object, set)));
+        rights.add_grants("keas", grants.iter().map(|(object, set)| (object, set)));
         rights
     }
 
@@ -310,16 +319,20 @@ mod tests {
     fn nothing_is_allowed_that_was_not_granted() {
         let nothing = rights(&[]);
         for privilege in [Privilege::Select, Privilege::Insert] {
-            let error = nothing.check(privilege, "eggs", Some("auk")).unwrap_err();
+            let error = nothing
+                .check_privilege(privilege, "eggs", Some("auk"))
+                .unwrap_err();
             assert_eq!(error.code(), ErrorCode::PermissionDenied);
             assert!(error.message().contains("GRANT"), "{error}");
-            nothing.check(privilege, "eggs", None).unwrap_err();
+            nothing
+                .check_privilege(privilege, "eggs", None)
+                .unwrap_err();
         }
         nothing.check_create().unwrap_err();
         nothing.check_admin("drop users").unwrap_err();
         nothing.check_owner("eggs", None).unwrap_err();
         nothing.check_owner("eggs", Some("auk")).unwrap_err();
-        assert!(!nothing.sees("eggs", Some("auk")));
+        assert!(!nothing.may_see("eggs", Some("auk")));
     }
 
     #[test]
@@ -327,10 +340,10 @@ mod tests {
         let nothing = rights(&[]);
         for owner in ["kea", "keas"] {
             nothing
-                .check(Privilege::Select, "eggs", Some(owner))
+                .check_privilege(Privilege::Select, "eggs", Some(owner))
                 .unwrap();
             nothing
-                .check(Privilege::Insert, "eggs", Some(owner))
+                .check_privilege(Privilege::Insert, "eggs", Some(owner))
                 .unwrap();
             nothing.check_owner("eggs", Some(owner)).unwrap();
         }
@@ -338,38 +351,42 @@ mod tests {
 
     #[test]
     fn what_was_granted_is_allowed_and_nothing_else() {
-        let reads_one = rights(&[(Object::Table("eggs".to_owned()), &[Privilege::Select])]);
-        reads_one.check(Privilege::Select, "eggs", None).unwrap();
+        let reads_one = rights(&[(GrantObject::Table("eggs".to_owned()), &[Privilege::Select])]);
         reads_one
-            .check(Privilege::Insert, "eggs", None)
+            .check_privilege(Privilege::Select, "eggs", None)
+            .unwrap();
+        reads_one
+            .check_privilege(Privilege::Insert, "eggs", None)
             .unwrap_err();
         reads_one
-            .check(Privilege::Select, "nests", None)
+            .check_privilege(Privilege::Select, "nests", None)
             .unwrap_err();
         reads_one.check_owner("eggs", None).unwrap_err();
-        assert!(reads_one.sees("eggs", None));
-        let writes_all = rights(&[(Object::AllTables, &[Privilege::Insert])]);
-        writes_all.check(Privilege::Insert, "nests", None).unwrap();
+        assert!(reads_one.may_see("eggs", None));
+        let writes_all = rights(&[(GrantObject::AllTables, &[Privilege::Insert])]);
         writes_all
-            .check(Privilege::Select, "nests", None)
+            .check_privilege(Privilege::Insert, "nests", None)
+            .unwrap();
+        writes_all
+            .check_privilege(Privilege::Select, "nests", None)
             .unwrap_err();
         writes_all.check_create().unwrap_err();
-        rights(&[(Object::Cluster, &[Privilege::Create])])
+        rights(&[(GrantObject::Cluster, &[Privilege::Create])])
             .check_create()
             .unwrap();
     }
 
     #[test]
     fn administrators_and_a_cluster_without_users_are_asked_nothing() {
-        for rights in [Rights::admin("auk", 1), Rights::open("auk")] {
+        for rights in [Rights::of_admin("auk", 1), Rights::of_open_cluster("auk")] {
             rights
-                .check(Privilege::Insert, "eggs", Some("kea"))
+                .check_privilege(Privilege::Insert, "eggs", Some("kea"))
                 .unwrap();
             rights.check_owner("eggs", None).unwrap();
             rights.check_create().unwrap();
             rights.check_admin("drop users").unwrap();
         }
-        assert_eq!(Rights::admin("auk", 1).owner(), Some("auk"));
-        assert_eq!(Rights::open("auk").owner(), None);
+        assert_eq!(Rights::of_admin("auk", 1).owner(), Some("auk"));
+        assert_eq!(Rights::of_open_cluster("auk").owner(), None);
     }
 }

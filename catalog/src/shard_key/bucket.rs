@@ -14,7 +14,7 @@ use arrow::datatypes::{
 use datafusion::common::ScalarValue;
 use volary_flight_proto::{Error, Result};
 
-use super::key_type::refusal;
+use super::key_type::unsupported_key_type;
 use super::murmur3::{hash_bytes, hash_long};
 
 /// The shard of the rows whose key is NULL.
@@ -34,40 +34,48 @@ pub fn shards_of(array: &dyn Array, shards: u32) -> Result<Vec<u32>> {
         .ok_or_else(|| Error::invalid("a table has 1 shard or more, not 0"))?;
     Ok(match array.data_type() {
         DataType::Null => vec![NULL_SHARD; array.len()],
-        DataType::Int8 => longs::<Int8Type>(array, shards, i64::from),
-        DataType::Int16 => longs::<Int16Type>(array, shards, i64::from),
-        DataType::Int32 => longs::<Int32Type>(array, shards, i64::from),
-        DataType::Int64 => longs::<Int64Type>(array, shards, |value| value),
-        DataType::UInt8 => longs::<UInt8Type>(array, shards, i64::from),
-        DataType::UInt16 => longs::<UInt16Type>(array, shards, i64::from),
-        DataType::UInt32 => longs::<UInt32Type>(array, shards, i64::from),
-        DataType::Date32 => longs::<Date32Type>(array, shards, i64::from),
+        DataType::Int8 => shards_of_longs::<Int8Type>(array, shards, i64::from),
+        DataType::Int16 => shards_of_longs::<Int16Type>(array, shards, i64::from),
+        DataType::Int32 => shards_of_longs::<Int32Type>(array, shards, i64::from),
+        DataType::Int64 => shards_of_longs::<Int64Type>(array, shards, |value| value),
+        DataType::UInt8 => shards_of_longs::<UInt8Type>(array, shards, i64::from),
+        DataType::UInt16 => shards_of_longs::<UInt16Type>(array, shards, i64::from),
+        DataType::UInt32 => shards_of_longs::<UInt32Type>(array, shards, i64::from),
+        DataType::Date32 => shards_of_longs::<Date32Type>(array, shards, i64::from),
         DataType::Time64(TimeUnit::Microsecond) => {
-            longs::<Time64MicrosecondType>(array, shards, |micros| micros)
+            shards_of_longs::<Time64MicrosecondType>(array, shards, |micros| micros)
         }
         // A product that overflows wraps around. Such an instant is outside the range of Iceberg's
         // microseconds, so no other client can store it. It only has to have one shard.
         DataType::Timestamp(TimeUnit::Second, _) => {
-            longs::<TimestampSecondType>(array, shards, |seconds| seconds.wrapping_mul(1_000_000))
+            shards_of_longs::<TimestampSecondType>(array, shards, |seconds| {
+                seconds.wrapping_mul(1_000_000)
+            })
         }
         DataType::Timestamp(TimeUnit::Millisecond, _) => {
-            longs::<TimestampMillisecondType>(array, shards, |millis| millis.wrapping_mul(1_000))
+            shards_of_longs::<TimestampMillisecondType>(array, shards, |millis| {
+                millis.wrapping_mul(1_000)
+            })
         }
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            longs::<TimestampMicrosecondType>(array, shards, |micros| micros)
+            shards_of_longs::<TimestampMicrosecondType>(array, shards, |micros| micros)
         }
         DataType::Timestamp(TimeUnit::Nanosecond, _) => {
-            longs::<TimestampNanosecondType>(array, shards, |nanos| nanos.div_euclid(1_000))
+            shards_of_longs::<TimestampNanosecondType>(array, shards, |nanos| {
+                nanos.div_euclid(1_000)
+            })
         }
-        DataType::Decimal128(_, _) => primitives::<Decimal128Type>(array, shards, hash_decimal),
-        DataType::Utf8 => bytes(array.as_string::<i32>(), shards),
-        DataType::LargeUtf8 => bytes(array.as_string::<i64>(), shards),
-        DataType::Utf8View => bytes(array.as_string_view(), shards),
-        DataType::Binary => bytes(array.as_binary::<i32>(), shards),
-        DataType::LargeBinary => bytes(array.as_binary::<i64>(), shards),
-        DataType::BinaryView => bytes(array.as_binary_view(), shards),
-        DataType::FixedSizeBinary(_) => bytes(array.as_fixed_size_binary(), shards),
-        other => return Err(refusal(other)),
+        DataType::Decimal128(_, _) => {
+            shards_of_primitives::<Decimal128Type>(array, shards, hash_decimal)
+        }
+        DataType::Utf8 => shards_of_bytes(array.as_string::<i32>(), shards),
+        DataType::LargeUtf8 => shards_of_bytes(array.as_string::<i64>(), shards),
+        DataType::Utf8View => shards_of_bytes(array.as_string_view(), shards),
+        DataType::Binary => shards_of_bytes(array.as_binary::<i32>(), shards),
+        DataType::LargeBinary => shards_of_bytes(array.as_binary::<i64>(), shards),
+        DataType::BinaryView => shards_of_bytes(array.as_binary_view(), shards),
+        DataType::FixedSizeBinary(_) => shards_of_bytes(array.as_fixed_size_binary(), shards),
+        other => return Err(unsupported_key_type(other)),
     })
 }
 
@@ -94,15 +102,15 @@ pub fn shard_of_scalar(value: &ScalarValue, shards: u32) -> Result<u32> {
         .ok_or_else(|| Error::internal(format!("the value {value} became an array without rows")))
 }
 
-fn longs<T: ArrowPrimitiveType>(
+fn shards_of_longs<T: ArrowPrimitiveType>(
     array: &dyn Array,
     shards: NonZeroU32,
     to_long: impl Fn(T::Native) -> i64,
 ) -> Vec<u32> {
-    primitives::<T>(array, shards, |value| hash_long(to_long(value)))
+    shards_of_primitives::<T>(array, shards, |value| hash_long(to_long(value)))
 }
 
-fn primitives<T: ArrowPrimitiveType>(
+fn shards_of_primitives<T: ArrowPrimitiveType>(
     array: &dyn Array,
     shards: NonZeroU32,
     hash: impl Fn(T::Native) -> u32,
@@ -116,18 +124,22 @@ fn primitives<T: ArrowPrimitiveType>(
             .map(|value| bucket(hash(*value), shards))
             .collect()
     } else {
-        rows(array, shards, hash)
+        shards_of_values(array, shards, hash)
     }
 }
 
-fn bytes<A: ArrayAccessor>(array: A, shards: NonZeroU32) -> Vec<u32>
+fn shards_of_bytes<A: ArrayAccessor>(array: A, shards: NonZeroU32) -> Vec<u32>
 where
     A::Item: AsRef<[u8]>,
 {
-    rows(array, shards, |value| hash_bytes(value.as_ref()))
+    shards_of_values(array, shards, |value| hash_bytes(value.as_ref()))
 }
 
-fn rows<A: ArrayAccessor>(array: A, shards: NonZeroU32, hash: impl Fn(A::Item) -> u32) -> Vec<u32> {
+fn shards_of_values<A: ArrayAccessor>(
+    array: A,
+    shards: NonZeroU32,
+    hash: impl Fn(A::Item) -> u32,
+) -> Vec<u32> {
     ArrayIter::new(array)
         .map(|value| value.map_or(NULL_SHARD, |value| bucket(hash(value), shards)))
         .collect()

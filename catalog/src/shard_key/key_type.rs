@@ -26,7 +26,7 @@ enum Family {
 pub fn check_key_type(data_type: &DataType) -> Result<()> {
     match family(data_type) {
         Some(_) => Ok(()),
-        None => Err(refusal(data_type)),
+        None => Err(unsupported_key_type(data_type)),
     }
 }
 
@@ -78,7 +78,7 @@ fn family(data_type: &DataType) -> Option<Family> {
 }
 
 /// Returns the error for a type that has no hash.
-pub(super) fn refusal(data_type: &DataType) -> Error {
+pub(super) fn unsupported_key_type(data_type: &DataType) -> Error {
     let reason = match data_type {
         DataType::Float16 | DataType::Float32 | DataType::Float64 => {
             "floating-point values that compare as equal can differ in their bytes"

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::access::{
-    Grant, LimitChange, LimitChanges, NewPrincipal, Object, PrincipalChange, PrincipalKind,
+    Grant, GrantObject, LimitChange, LimitChanges, NewPrincipal, PrincipalChange, PrincipalKind,
     Privilege, TokenRecord,
 };
 
@@ -21,7 +21,10 @@ fn gateway() -> Arc<Rights> {
 }
 
 fn read(table: &str) -> Grant {
-    Grant::On(Object::Table(table.to_owned()), [Privilege::Select].into())
+    Grant::Privileges(
+        GrantObject::Table(table.to_owned()),
+        [Privilege::Select].into(),
+    )
 }
 
 async fn with_users(directory: &Directory) -> Catalog {
@@ -52,7 +55,9 @@ fn reads(catalog: &Catalog, name: &str) -> bool {
     let state = catalog.state();
     let owner = state.owner_of("eggs").unwrap();
     let rights = state.access().rights(name).unwrap();
-    rights.check(Privilege::Select, "eggs", owner).is_ok()
+    rights
+        .check_privilege(Privilege::Select, "eggs", owner)
+        .is_ok()
 }
 
 #[tokio::test]
@@ -101,7 +106,7 @@ async fn what_was_granted_is_there_after_a_restart() {
     let state = catalog.state();
     assert_eq!(state.token_key().unwrap().as_bytes(), key.as_bytes());
     assert_eq!(
-        state.access().token_of_hash("hash").unwrap().as_ref(),
+        state.access().token_by_hash("hash").unwrap().as_ref(),
         &token
     );
     catalog
@@ -113,7 +118,7 @@ async fn what_was_granted_is_there_after_a_restart() {
         .drop_principal(PrincipalKind::User, "kea", false, &gateway())
         .await
         .unwrap();
-    assert!(catalog.state().access().token_of_hash("hash").is_none());
+    assert!(catalog.state().access().token_by_hash("hash").is_none());
     drop(catalog);
     let catalog = open(&directory.0).await.unwrap();
     let names: Vec<_> = catalog
@@ -210,7 +215,7 @@ async fn a_password_that_changes_is_another_generation_also_of_a_user_who_comes_
         .unwrap();
     let limited = PrincipalChange {
         limits: LimitChanges {
-            max_queries: LimitChange::To(2),
+            max_queries: LimitChange::Set(2),
             ..LimitChanges::default()
         },
         ..change(None, None)
@@ -253,7 +258,7 @@ async fn owners_stay_owners_and_what_is_dropped_is_granted_to_nobody() {
         create(&kea, IfExists::Fail).await.unwrap_err().code(),
         ErrorCode::PermissionDenied
     );
-    let may_create = Grant::On(Object::Cluster, [Privilege::Create].into());
+    let may_create = Grant::Privileges(GrantObject::Cluster, [Privilege::Create].into());
     catalog
         .grant(vec![may_create], vec!["kea".to_owned()], false, &auk)
         .await
@@ -304,7 +309,10 @@ async fn owners_stay_owners_and_what_is_dropped_is_granted_to_nobody() {
     catalog.drop_table("own", false, &auk).await.unwrap();
     let state = catalog.state();
     let mut principals = state.access().principals();
-    assert!(principals.all(|it| !it.grants.contains_key(&Object::Table("own".to_owned()))));
+    assert!(principals.all(|it| {
+        !it.grants
+            .contains_key(&GrantObject::Table("own".to_owned()))
+    }));
 }
 
 #[tokio::test]
@@ -328,7 +336,7 @@ async fn rights_of_before_a_change_are_worth_nothing_after_it() {
     let auk = rights(&catalog, "auk");
     catalog.create_principal(kea(), false, &auk).await.unwrap();
     let before = rights(&catalog, "kea");
-    let may_create = Grant::On(Object::Cluster, [Privilege::Create].into());
+    let may_create = Grant::Privileges(GrantObject::Cluster, [Privilege::Create].into());
     let to = vec!["kea".to_owned()];
     catalog
         .grant(vec![may_create], to, false, &auk)

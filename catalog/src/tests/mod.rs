@@ -36,7 +36,7 @@ impl Drop for Directory {
 
 /// Returns the rights of everybody in a cluster without users.
 fn anybody() -> Arc<Rights> {
-    Arc::new(Rights::open("kea"))
+    Arc::new(Rights::of_open_cluster("kea"))
 }
 
 async fn open(directory: &Path) -> Result<Catalog> {

@@ -8,7 +8,7 @@ use volary_faulty_disk::FaultyDisk;
 use super::*;
 
 /// Returns the part of a state that can be compared.
-fn content(state: &State) -> impl PartialEq + std::fmt::Debug + use<> {
+fn content(state: &CatalogState) -> impl PartialEq + std::fmt::Debug + use<> {
     let tables: BTreeMap<_, _> = state
         .tables()
         .map(|table| {
@@ -84,18 +84,18 @@ async fn a_transaction_that_relies_on_what_has_changed_is_a_conflict() {
         .await
         .unwrap();
     let put = |value: &str| {
-        vec![Change::Put {
+        vec![EntryChange::Put {
             key: "k".to_owned(),
             value: value.as_bytes().to_vec(),
         }]
     };
     let expect = |version| {
-        vec![Expected {
+        vec![ExpectedVersion {
             key: "k".to_owned(),
             version,
         }]
     };
-    assert_eq!(store.load().await.unwrap(), Entries::default());
+    assert_eq!(store.load().await.unwrap(), StoreContent::default());
     let first = store.commit(expect(None), put("a")).await.unwrap();
     for stale in [None, Some(first + 1)] {
         let conflict = store.commit(expect(stale), put("b")).await.unwrap_err();
@@ -145,7 +145,7 @@ async fn a_catalog_of_a_newer_format_is_refused() {
     let store = RedbStore::open(&directory.0, Arc::new(LocalDisk))
         .await
         .unwrap();
-    let newer = vec![Change::Put {
+    let newer = vec![EntryChange::Put {
         key: "cluster".to_owned(),
         value: br#"{"format":1000}"#.to_vec(),
     }];
@@ -176,7 +176,7 @@ async fn an_empty_or_flipped_file_is_data_loss_and_stays_as_it_is() {
 
 #[tokio::test]
 async fn a_change_that_was_told_durable_is_there_after_a_power_loss_whichever_sync_fails() {
-    let mut told = 0;
+    let mut acknowledged = 0;
     for failing in 0..16 {
         let directory = Directory::new();
         drop(open(&directory.0).await.unwrap());
@@ -187,7 +187,7 @@ async fn a_change_that_was_told_durable_is_there_after_a_power_loss_whichever_sy
         let mut durable = Vec::new();
         for number in 0..5 {
             let key = format!("kea/{number}");
-            let change = Change::Put {
+            let change = EntryChange::Put {
                 key: key.clone(),
                 value: vec![b'x'; 9000],
             };
@@ -207,7 +207,10 @@ async fn a_change_that_was_told_durable_is_there_after_a_power_loss_whichever_sy
                 );
             }
         }
-        told += durable.len();
+        acknowledged += durable.len();
     }
-    assert!(told >= 16 * 4, "only {told} of the changes were made");
+    assert!(
+        acknowledged >= 16 * 4,
+        "only {acknowledged} of the changes were made"
+    );
 }

@@ -26,7 +26,7 @@ async fn a_gateway_that_is_killed_in_a_load_leaves_nothing_visible() {
     assert!(
         catalog
             .state()
-            .kept_tables()
+            .retained_tables()
             .any(|table| table == created.id())
     );
     drop(catalog);
@@ -35,8 +35,8 @@ async fn a_gateway_that_is_killed_in_a_load_leaves_nothing_visible() {
     let state = catalog.state();
     assert!(!state.snapshot().sees(write));
     assert_eq!(state.table("orders").unwrap().statistics().rows, 10);
-    assert!(!state.kept_tables().any(|table| table == created.id()));
-    assert!(state.last_table() >= created.id());
+    assert!(!state.retained_tables().any(|table| table == created.id()));
+    assert!(state.last_table_id() >= created.id());
     assert!(state.placements().all(|placement| placement.shards != 16));
     for worker in &workers {
         assert_eq!(
@@ -47,7 +47,10 @@ async fn a_gateway_that_is_killed_in_a_load_leaves_nothing_visible() {
             [write]
         );
         assert_eq!(catalog.state().snapshot().excluded, [write.0]);
-        catalog.writes_collected(*worker, &[write]).await.unwrap();
+        catalog
+            .record_deleted_writes(*worker, &[write])
+            .await
+            .unwrap();
     }
     assert_eq!(catalog.state().snapshot().excluded, [0; 0]);
     let next = catalog
@@ -174,7 +177,12 @@ async fn a_table_is_there_until_the_one_that_replaces_it_is() {
     assert_eq!(catalog.state().table("orders").unwrap().id(), first.id());
     assert!(catalog.abort_write(write).await.unwrap());
     assert_eq!(catalog.state().table("orders").unwrap().id(), first.id());
-    assert!(!catalog.state().kept_tables().any(|id| id == abandoned.id()));
+    assert!(
+        !catalog
+            .state()
+            .retained_tables()
+            .any(|id| id == abandoned.id())
+    );
 
     // What is open when the gateway ends is gone when it starts again.
     let (_, left_open) = begin().await;
@@ -184,7 +192,7 @@ async fn a_table_is_there_until_the_one_that_replaces_it_is() {
     let state = catalog.state();
     assert_eq!(state.table("orders").unwrap().id(), second.id());
     assert_eq!(state.table("orders").unwrap().shards(), 8);
-    assert!(!state.kept_tables().any(|id| id == first.id()));
+    assert!(!state.retained_tables().any(|id| id == first.id()));
     drop(catalog);
     let catalog = open(&directory.0).await.unwrap();
     assert_eq!(catalog.state().table("orders").unwrap().id(), second.id());
@@ -213,7 +221,7 @@ async fn the_last_of_two_replacements_stays() {
         assert_eq!(catalog.state().table("orders").unwrap().id(), table.id());
     }
     assert_eq!(
-        catalog.state().kept_tables().collect::<Vec<_>>(),
+        catalog.state().retained_tables().collect::<Vec<_>>(),
         [one.id()]
     );
 }
@@ -288,14 +296,14 @@ struct Failing {
 
 #[async_trait::async_trait]
 impl MetadataStore for Failing {
-    async fn load(&self) -> Result<Entries> {
+    async fn load(&self) -> Result<StoreContent> {
         self.store.load().await
     }
 
     async fn commit(
         &self,
-        expected: Vec<Expected>,
-        changes: Vec<Change>,
+        expected: Vec<ExpectedVersion>,
+        changes: Vec<EntryChange>,
     ) -> Result<u64, CommitError> {
         let fails = self
             .failures

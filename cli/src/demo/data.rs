@@ -19,10 +19,10 @@ const SCHEMA: &str = include_str!(concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../tests/queries/tpch/schema.sql"
 ));
-const BAR: &str = "  {prefix:<9} {wide_bar} {human_pos:>10} / {human_len} rows  {per_sec}";
+const BAR_TEMPLATE: &str = "  {prefix:<9} {wide_bar} {human_pos:>10} / {human_len} rows  {per_sec}";
 /// Interval at which the progress of a load is queried.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
-const PROGRESS: &str = "SELECT CAST(rows_written AS BIGINT) AS rows FROM system.loads";
+const PROGRESS_QUERY: &str = "SELECT CAST(rows_written AS BIGINT) AS rows FROM system.loads";
 
 /// Checks that TPC-H data of this scale can be generated.
 ///
@@ -56,7 +56,7 @@ pub fn write(dir: &Path, scale: f64) -> Result<u64> {
         bar.finish_and_clear();
     }
     let rows = written
-        .map_err(|error| cannot_write(&error))?
+        .map_err(|error| write_error(&error))?
         .iter()
         .map(|(_, rows)| rows)
         .sum();
@@ -78,9 +78,9 @@ pub fn write(dir: &Path, scale: f64) -> Result<u64> {
 pub async fn load(client: &mut Client, dir: &Path, scale: f64) -> Result<()> {
     let empty = create_tables(client).await?;
     if empty.is_empty() {
-        return use_as_it_is(client, scale).await;
+        return report_existing_tables(client, scale).await;
     }
-    make_files(dir, scale).await?;
+    generate_files(dir, scale).await?;
     terminal::print_line(&format!(
         "Loading {} with COPY",
         terminal::plural(empty.len() as u64, "table")
@@ -122,7 +122,7 @@ async fn create_tables(client: &mut Client) -> Result<Vec<&'static str>> {
     Ok(empty)
 }
 
-async fn use_as_it_is(client: &mut Client, scale: f64) -> Result<()> {
+async fn report_existing_tables(client: &mut Client, scale: f64) -> Result<()> {
     let orders = count(client, "orders").await?;
     let other_scale = if orders == expected_rows("orders", scale)? {
         ""
@@ -137,7 +137,7 @@ async fn use_as_it_is(client: &mut Client, scale: f64) -> Result<()> {
 
 /// Generates the files unless all of them exist. A file gets its name only when it is complete, so
 /// an existing file need not be generated again.
-async fn make_files(dir: &Path, scale: f64) -> Result<()> {
+async fn generate_files(dir: &Path, scale: f64) -> Result<()> {
     let is_there = |table: &&str| dir.join(format!("{table}.parquet")).is_file();
     if tpch::tables().iter().all(is_there) {
         return Ok(());
@@ -196,7 +196,7 @@ async fn copy(client: &mut Client, table: &str, dir: &Path, scale: f64) -> Resul
 async fn progress(watcher: &mut Option<Client>) -> Option<u64> {
     match watcher
         .as_mut()?
-        .collect(PROGRESS)
+        .collect(PROGRESS_QUERY)
         .await
         .and_then(|rows| sum(&rows))
     {
@@ -217,17 +217,17 @@ async fn count(client: &mut Client, table: &str) -> Result<u64> {
 
 /// Returns the sum of the first column.
 fn sum(rows: &RecordBatch) -> Result<u64> {
-    let column = cast(rows.column(0), &DataType::UInt64).map_err(unexpected)?;
+    let column = cast(rows.column(0), &DataType::UInt64).map_err(unexpected_type)?;
     Ok(column.as_primitive::<UInt64Type>().iter().flatten().sum())
 }
 
 fn texts(rows: &RecordBatch) -> Result<Vec<String>> {
-    let column = cast(rows.column(0), &DataType::Utf8).map_err(unexpected)?;
+    let column = cast(rows.column(0), &DataType::Utf8).map_err(unexpected_type)?;
     let texts = column.as_string::<i32>().iter().flatten();
     Ok(texts.map(str::to_owned).collect())
 }
 
-pub(super) fn unexpected(source: arrow::error::ArrowError) -> Error {
+pub(super) fn unexpected_type(source: arrow::error::ArrowError) -> Error {
     Error::with_source(
         ErrorCode::Internal,
         "the gateway returned a column of an unexpected type",
@@ -242,7 +242,7 @@ fn expected_rows(table: &str, scale: f64) -> Result<u64> {
 /// Creates the progress bar of a table. The bar is drawn only on a terminal.
 fn bar(table: &str, rows: u64) -> ProgressBar {
     let bar = ProgressBar::new(rows).with_prefix(table.to_owned());
-    match ProgressStyle::with_template(BAR) {
+    match ProgressStyle::with_template(BAR_TEMPLATE) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }
@@ -250,7 +250,7 @@ fn bar(table: &str, rows: u64) -> ProgressBar {
 
 /// Builds the error of a failed write. It tells errors of the file system, such as a full disk,
 /// from bugs.
-fn cannot_write(error: &anyhow::Error) -> Error {
+fn write_error(error: &anyhow::Error) -> Error {
     let text = format!("{error:#}");
     let io = error
         .chain()
@@ -279,7 +279,7 @@ mod tests {
                 "{table}"
             );
         }
-        ProgressStyle::with_template(BAR).unwrap();
+        ProgressStyle::with_template(BAR_TEMPLATE).unwrap();
     }
 
     #[test]

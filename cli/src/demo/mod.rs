@@ -14,16 +14,16 @@ use volary_node::Runtimes;
 use crate::client::Client;
 use crate::local::{LocalCluster, LocalOptions, how_to_connect};
 use crate::settings::Settings;
-use crate::signals::Stop;
+use crate::signals::StopSignals;
 use crate::terminal;
 
 /// The options of the demo.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct DemoOptions {
     /// The TPC-H scale factor.
     pub scale: f64,
     /// Says whether the process ends after the queries.
-    pub exit: bool,
+    pub exits_after_queries: bool,
 }
 
 /// Starts a cluster, loads the tables that are empty, runs the queries, and serves until a signal
@@ -31,9 +31,9 @@ pub struct Options {
 ///
 /// # Errors
 /// Returns the errors of the start, the load and the queries.
-pub async fn run(settings: Settings, options: Options, runtimes: Runtimes) -> Result<()> {
+pub async fn run(settings: Settings, options: DemoOptions, runtimes: Runtimes) -> Result<()> {
     data::check_scale(options.scale)?;
-    let mut stop = Stop::listen()?;
+    let mut stop = StopSignals::listen()?;
     let mut cluster_options = LocalOptions::new(settings, runtimes);
     let files = files_dir(&cluster_options.data_dir, options.scale)?;
     let roots = &mut cluster_options.gateway.load.allowed_roots;
@@ -53,23 +53,23 @@ pub async fn run(settings: Settings, options: Options, runtimes: Runtimes) -> Re
         terminal::duration(start.elapsed()),
     ))?;
 
-    let shown = tokio::select! {
-        shown = show(&cluster, &files, options) => shown,
+    let outcome = tokio::select! {
+        shown = load_and_query(&cluster, &files, options) => shown,
         () = stop.requested() => Ok(()),
     };
-    if shown.is_ok() && !options.exit {
+    if outcome.is_ok() && !options.exits_after_queries {
         stop.requested().await;
     }
     let stopped = stop.finish(cluster.shutdown()).await;
-    shown.and(stopped)
+    outcome.and(stopped)
 }
 
-async fn show(cluster: &LocalCluster, files: &Path, options: Options) -> Result<()> {
+async fn load_and_query(cluster: &LocalCluster, files: &Path, options: DemoOptions) -> Result<()> {
     let uri = cluster.uri();
     let mut client = Client::connect(&uri).await?;
     data::load(&mut client, files, options.scale).await?;
     queries::run(&mut client).await?;
-    if !options.exit {
+    if !options.exits_after_queries {
         terminal::print_line(&format!(
             "\nThe cluster keeps running; Ctrl-C stops it. To connect from another terminal:\n{}",
             how_to_connect(&cluster.uri())

@@ -8,15 +8,15 @@ use arrow::datatypes::DataType;
 use volary_flight_proto::Result;
 
 use crate::client::Client;
-use crate::table::Table;
+use crate::table::TextTable;
 use crate::terminal;
 
 /// Number of result rows that are shown.
 const SHOWN_ROWS: usize = 5;
 
-struct Query {
+struct DemoQuery {
     title: &'static str,
-    point: &'static str,
+    explanation: &'static str,
     sql: &'static str,
 }
 
@@ -31,37 +31,37 @@ macro_rules! tpch {
     };
 }
 
-const QUERIES: [Query; 6] = [
-    Query {
+const QUERIES: [DemoQuery; 6] = [
+    DemoQuery {
         title: "Key lookup",
-        point: "orders is sharded by o_orderkey, so only the one shard that can hold the key is read",
+        explanation: "orders is sharded by o_orderkey, so only the one shard that can hold the key is read",
         sql: "SELECT o_orderkey, o_orderdate, o_orderpriority, o_totalprice FROM orders WHERE o_orderkey = 7",
     },
-    Query {
+    DemoQuery {
         title: "GROUP BY",
-        point: "each worker aggregates its shards; the gateway merges the five groups of each worker",
+        explanation: "each worker aggregates its shards; the gateway merges the five groups of each worker",
         sql: "SELECT o_orderpriority, count(*) AS orders, sum(o_totalprice) AS total FROM orders \
               GROUP BY o_orderpriority ORDER BY o_orderpriority",
     },
-    Query {
+    DemoQuery {
         title: "Co-located join",
-        point: "orders and lineitem are sharded by the order key, so the workers join them shard by shard",
+        explanation: "orders and lineitem are sharded by the order key, so the workers join them shard by shard",
         sql: "SELECT o_orderpriority, count(*) AS late_items FROM orders JOIN lineitem ON l_orderkey = o_orderkey \
               WHERE l_receiptdate > l_commitdate GROUP BY o_orderpriority ORDER BY late_items DESC",
     },
-    Query {
+    DemoQuery {
         title: "TPC-H Q1",
-        point: "one pass over lineitem, aggregated on the workers",
+        explanation: "one pass over lineitem, aggregated on the workers",
         sql: tpch!("q01.sql"),
     },
-    Query {
+    DemoQuery {
         title: "TPC-H Q3",
-        point: "the workers join lineitem and orders; the gateway joins the customers",
+        explanation: "the workers join lineitem and orders; the gateway joins the customers",
         sql: tpch!("q03.sql"),
     },
-    Query {
+    DemoQuery {
         title: "TPC-H Q18",
-        point: "large orders are grouped by the shard key, so the workers compute and filter the groups",
+        explanation: "large orders are grouped by the shard key, so the workers compute and filter the groups",
         sql: tpch!("q18.sql"),
     },
 ];
@@ -71,7 +71,7 @@ const QUERIES: [Query; 6] = [
 pub(super) async fn run(client: &mut Client) -> Result<()> {
     for query in QUERIES {
         let plan = client.collect(&format!("EXPLAIN {}", query.sql)).await?;
-        let asked = asked(&plan_text(&plan));
+        let asked = describe_asked(&plan_text(&plan));
         let start = Instant::now();
         let rows = client.collect(query.sql).await?;
         let time = terminal::duration(start.elapsed());
@@ -80,7 +80,7 @@ pub(super) async fn run(client: &mut Client) -> Result<()> {
         terminal::print_line(&format!(
             "\n{}: {}\n  {returned} in {time}{asked}\n{}",
             query.title,
-            query.point,
+            query.explanation,
             table(&rows)?
         ))?;
     }
@@ -89,8 +89,8 @@ pub(super) async fn run(client: &mut Client) -> Result<()> {
 
 fn table(rows: &RecordBatch) -> Result<String> {
     let shown = rows.slice(0, rows.num_rows().min(SHOWN_ROWS));
-    let mut table = Table::new(&rows.schema());
-    table.push(&shown).map_err(super::data::unexpected)?;
+    let mut table = TextTable::new(&rows.schema());
+    table.push(&shown).map_err(super::data::unexpected_type)?;
     let width = terminal::width().map(|width| width.saturating_sub(4));
     let mut lines = table.render(width);
     if rows.num_rows() > SHOWN_ROWS {
@@ -120,7 +120,7 @@ fn plan_text(plan: &RecordBatch) -> String {
 /// Returns a text that says how many workers and shards the scans of a plan ask. The numbers come
 /// from texts such as `shards=3/64 workers=2/4` in the plan. The number of shards is the sum over
 /// all scans. The number of workers is that of the scan that asks the most workers.
-fn asked(plan: &str) -> Option<String> {
+fn describe_asked(plan: &str) -> Option<String> {
     let shards = fractions(plan, "shards=");
     let workers = fractions(plan, "workers=");
     let sum = shards
@@ -154,11 +154,11 @@ mod tests {
     fn what_a_plan_asks_is_read_from_its_text() {
         let plan =
             "Gather fragment=1 shards=3/64 workers=2/4\n  Gather shards=16/16, workers=4/4: all";
-        let text = asked(plan);
+        let text = describe_asked(plan);
         assert_eq!(
             text.as_deref(),
             Some("asked 4 of 4 workers and 19 of 80 shards")
         );
-        assert_eq!(asked("ValuesExec"), None);
+        assert_eq!(describe_asked("ValuesExec"), None);
     }
 }

@@ -52,7 +52,7 @@ pub fn process_environment() -> Vec<(String, String)> {
 impl Layers {
     pub(super) fn merge(&self) -> Result<Settings> {
         let mut merger = Merger {
-            known: to_json(&Settings::default())?,
+            defaults: to_json(&Settings::default())?,
             origins: HashMap::new(),
             values: Vec::new(),
         };
@@ -67,12 +67,12 @@ impl Layers {
         for (key, value) in std::mem::take(&mut merger.values) {
             builder = builder
                 .set_override(&key, value)
-                .map_err(|error| merger.refused(&error))?;
+                .map_err(|error| merger.refused_value(&error))?;
         }
         builder
             .build()
             .and_then(Config::try_deserialize)
-            .map_err(|error| merger.refused(&error))
+            .map_err(|error| merger.refused_value(&error))
     }
 
     fn existing_file(&self) -> Result<Option<&Path>> {
@@ -90,7 +90,7 @@ impl Layers {
 /// The state of merging the layers.
 struct Merger {
     /// The default settings as JSON. They contain every key.
-    known: Json,
+    defaults: Json,
     /// The layer that gave a key its value, for error messages.
     origins: HashMap<String, String>,
     /// The values from the environment and then from the flags.
@@ -101,7 +101,12 @@ impl Merger {
     fn file(&mut self, path: &Path) -> Result<impl Source + Send + Sync + 'static> {
         let file = File::from(path).format(FileFormat::Toml);
         let keys = file.collect().map_err(|error| parse_failed(path, &error))?;
-        self.check_section("", &self.known.clone(), keys, &path.display().to_string())?;
+        self.check_section(
+            "",
+            &self.defaults.clone(),
+            keys,
+            &path.display().to_string(),
+        )?;
         Ok(file)
     }
 
@@ -114,7 +119,7 @@ impl Merger {
         origin: &str,
     ) -> Result<()> {
         for (name, value) in keys {
-            let key = join(section, &name);
+            let key = join_key(section, &name);
             match (known.get(&name), value.kind) {
                 (None, _) => return Err(unknown_key(&key, section, known, origin)),
                 (Some(below @ Json::Object(_)), ValueKind::Table(keys)) => {
@@ -170,9 +175,9 @@ impl Merger {
 
     fn set(&mut self, key: &str, value: ValueKind, origin: String) -> Result<()> {
         let mut section = String::new();
-        let mut known = &self.known;
+        let mut known = &self.defaults;
         for name in key.split('.') {
-            let path = join(&section, name);
+            let path = join_key(&section, name);
             known = known
                 .get(name)
                 .ok_or_else(|| unknown_key(&path, &section, known, &origin))?;
@@ -181,7 +186,7 @@ impl Merger {
         if known.is_object() {
             return Err(Error::invalid(format!(
                 "{origin}: {key} is a section, not a setting; it has {}",
-                names(known)
+                sorted_keys(known)
             )));
         }
         self.origins.insert(key.to_owned(), origin);
@@ -191,11 +196,11 @@ impl Merger {
 
     fn default_of(&self, key: &str) -> Option<&Json> {
         key.split('.')
-            .try_fold(&self.known, |known, name| known.get(name))
+            .try_fold(&self.defaults, |known, name| known.get(name))
     }
 
     /// Builds the error for a value that its key does not accept.
-    fn refused(&self, error: &ConfigError) -> Error {
+    fn refused_value(&self, error: &ConfigError) -> Error {
         let (key, what) = match error {
             ConfigError::Type {
                 unexpected,
@@ -245,11 +250,11 @@ fn unknown_key(key: &str, section: &str, known: &Json, origin: &str) -> Error {
     };
     Error::invalid(format!(
         "{origin}: there is no setting {key}; {place} {}",
-        names(known)
+        sorted_keys(known)
     ))
 }
 
-fn names(section: &Json) -> String {
+fn sorted_keys(section: &Json) -> String {
     let mut names: Vec<&str> = section
         .as_object()
         .map(|section| section.keys().map(String::as_str).collect())
@@ -258,7 +263,7 @@ fn names(section: &Json) -> String {
     names.join(", ")
 }
 
-fn join(section: &str, name: &str) -> String {
+fn join_key(section: &str, name: &str) -> String {
     if section.is_empty() {
         name.to_owned()
     } else {

@@ -4,11 +4,13 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use volary_gateway::system_tables::{Limit, limits_of};
+use volary_gateway::system_tables::{GatewayLimit, gateway_limits};
 use volary_node::memory;
+use volary_node::message_budget::MessageBudget;
 use volary_node::size::MemorySize;
-use volary_node::unfinished::Unfinished;
-use volary_worker::config::{CLIENT_TIMEOUT, CLIENTS_UNFINISHED, Execution, TICKET_BYTES};
+use volary_worker::config::{
+    CLIENT_TIMEOUT, CLIENTS_UNFINISHED_BYTES, ExecutionConfig, TICKET_BYTES,
+};
 
 use super::Settings;
 
@@ -85,7 +87,7 @@ SELECT id, running_fragments, memory_reserved_bytes FROM system.nodes WHERE role
 ```
 ";
 
-const HEAD: &str = "\
+const TABLE_HEAD: &str = "\
 | scope | limit | default | setting | beyond it |
 |---|---|---|---|---|
 ";
@@ -96,12 +98,15 @@ const REFUSED: &str = "RESOURCE_EXHAUSTED";
 /// Returns the page.
 pub fn markdown() -> String {
     let settings = Settings::default();
-    let of_gateway: Vec<_> = limits_of(&settings.gateway).iter().map(Row::of).collect();
-    let of_worker = of_worker(&settings.worker);
+    let gateway_rows: Vec<_> = gateway_limits(&settings.gateway)
+        .iter()
+        .map(LimitRow::of)
+        .collect();
+    let of_worker = worker_limits(&settings.worker);
     [
         INTRODUCTION,
         GATEWAY,
-        &table(&of_gateway),
+        &table(&gateway_rows),
         AFTER_GATEWAY,
         WORKER,
         &table(&of_worker),
@@ -112,7 +117,7 @@ pub fn markdown() -> String {
 
 /// A row of the page.
 #[derive(Debug)]
-struct Row {
+struct LimitRow {
     scope: &'static str,
     name: &'static str,
     most: String,
@@ -120,13 +125,13 @@ struct Row {
     beyond: &'static str,
 }
 
-impl Row {
-    fn of(limit: &Limit) -> Self {
-        let in_words = limit.in_words.clone();
+impl LimitRow {
+    fn of(limit: &GatewayLimit) -> Self {
+        let in_words = limit.value_text.clone();
         Self {
             scope: limit.scope,
             name: limit.name,
-            most: in_words.unwrap_or_else(|| amount(limit.most, limit.unit)),
+            most: in_words.unwrap_or_else(|| amount(limit.value, limit.unit)),
             setting: limit.setting,
             beyond: limit.beyond,
         }
@@ -155,16 +160,16 @@ impl Row {
     }
 }
 
-fn of_worker(config: &volary_worker::Config) -> Vec<Row> {
-    let mut rows = of_places(&config.execution);
-    rows.extend(of_memory(&config.memory));
-    rows.extend(of_messages(&config.execution));
+fn worker_limits(config: &volary_worker::Config) -> Vec<LimitRow> {
+    let mut rows = place_limits(&config.execution);
+    rows.extend(memory_limits(&config.memory));
+    rows.extend(message_limits(&config.execution));
     rows
 }
 
-fn of_places(execution: &Execution) -> Vec<Row> {
+fn place_limits(execution: &ExecutionConfig) -> Vec<LimitRow> {
     let count =
-        |scope, name, most: usize, beyond| Row::fixed(scope, name, most.to_string(), beyond);
+        |scope, name, most: usize, beyond| LimitRow::fixed(scope, name, most.to_string(), beyond);
     let max_running = execution.max_running;
     vec![
         count("node", "running fragments of each kind", max_running, WAITS)
@@ -190,14 +195,14 @@ fn of_places(execution: &Execution) -> Vec<Row> {
             REFUSED,
         )
         .set_by("worker.execution.max_waiting"),
-        Row::fixed(
+        LimitRow::fixed(
             "fragment",
             "time that a fragment waits for a place",
             time(execution.max_wait),
             REFUSED,
         )
         .set_by("worker.execution.max_wait"),
-        Row::fixed(
+        LimitRow::fixed(
             "part",
             "time without a reader",
             time(CLIENT_TIMEOUT),
@@ -206,63 +211,63 @@ fn of_places(execution: &Execution) -> Vec<Row> {
     ]
 }
 
-fn of_memory(config: &memory::Config) -> Vec<Row> {
+fn memory_limits(config: &memory::Config) -> Vec<LimitRow> {
     vec![
-        Row::fixed(
+        LimitRow::fixed(
             "node",
             "memory of operators",
             format!("{} of the machine's memory", config.limit),
             "spills, or RESOURCE_EXHAUSTED",
         )
         .set_by("worker.memory.limit"),
-        Row::fixed(
+        LimitRow::fixed(
             "node",
             "memory of the process",
             "a fifth more, and 512 MiB more at least",
             "the largest fragment ends with RESOURCE_EXHAUSTED",
         )
         .set_by("worker.memory.limit"),
-        Row::fixed("node", "spilled data", size(config.spill_limit), REFUSED)
+        LimitRow::fixed("node", "spilled data", size(config.spill_limit), REFUSED)
             .set_by("worker.memory.spill_limit"),
     ]
 }
 
-fn of_messages(execution: &Execution) -> Vec<Row> {
+fn message_limits(execution: &ExecutionConfig) -> Vec<LimitRow> {
     vec![
-        Row::fixed(
+        LimitRow::fixed(
             "node",
             "cached plans of fragments",
             size(execution.kept_fragments),
             "the gateway sends a fragment again",
         )
         .set_by("worker.execution.kept_fragments"),
-        Row::fixed(
+        LimitRow::fixed(
             "node",
             "incomplete messages of clients",
-            bytes(CLIENTS_UNFINISHED as u64),
+            bytes(CLIENTS_UNFINISHED_BYTES as u64),
             REFUSED,
         ),
-        Row::fixed(
+        LimitRow::fixed(
             "user",
             "incomplete messages of clients",
-            bytes(Unfinished::new(CLIENTS_UNFINISHED, "").most_of_user() as u64),
+            bytes(MessageBudget::new(CLIENTS_UNFINISHED_BYTES, "").max_of_user() as u64),
             REFUSED,
         ),
-        Row::fixed(
+        LimitRow::fixed(
             "fragment",
             "value of a function",
             size(execution.max_value),
             REFUSED,
         )
         .set_by("worker.execution.max_value"),
-        Row::fixed(
+        LimitRow::fixed(
             "call",
             "message of a node",
             size(execution.max_message),
             REFUSED,
         )
         .set_by("worker.execution.max_message"),
-        Row::fixed(
+        LimitRow::fixed(
             "call",
             "message at `worker.clients.listen`",
             bytes(TICKET_BYTES as u64),
@@ -271,10 +276,10 @@ fn of_messages(execution: &Execution) -> Vec<Row> {
     ]
 }
 
-fn table(rows: &[Row]) -> String {
-    let mut table = HEAD.to_owned();
+fn table(rows: &[LimitRow]) -> String {
+    let mut table = TABLE_HEAD.to_owned();
     for row in rows {
-        let Row {
+        let LimitRow {
             scope,
             name,
             most,
@@ -338,9 +343,9 @@ mod tests {
     fn every_setting_of_a_limit_is_one() {
         let settings = Settings::default();
         let known = to_json(&settings).unwrap();
-        let of_gateway = limits_of(&settings.gateway);
+        let of_gateway = gateway_limits(&settings.gateway);
         let of_gateway = of_gateway.iter().filter_map(|limit| limit.setting);
-        let of_worker = of_worker(&settings.worker);
+        let of_worker = worker_limits(&settings.worker);
         let of_worker = of_worker.iter().filter_map(|row| row.setting);
         for setting in of_gateway.chain(of_worker) {
             let path = format!("/{}", setting.replace('.', "/"));

@@ -35,7 +35,7 @@ pub struct Settings {
     pub worker: volary_worker::Config,
     /// Settings of the cluster in one process: `volary local` and `volary demo`. They replace the
     /// settings of gateway and workers about addresses, directories and memory limits.
-    pub local: Local,
+    pub local: LocalSettings,
     /// Settings of the log on standard error.
     pub log: logging::Config,
 }
@@ -43,7 +43,7 @@ pub struct Settings {
 /// Settings of the cluster in one process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Local {
+pub struct LocalSettings {
     /// Address that clients connect to. With port 0, the system chooses a free port.
     pub listen: SocketAddr,
     /// Directory that holds the directories of the gateway and the workers.
@@ -55,7 +55,7 @@ pub struct Local {
     pub memory: MemorySize,
 }
 
-impl Default for Local {
+impl Default for LocalSettings {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7100)),
@@ -100,7 +100,7 @@ impl Settings {
     ///
     /// # Errors
     /// Returns `INTERNAL` if there is a bug.
-    pub fn shown(&self) -> Result<Value> {
+    pub fn without_secrets(&self) -> Result<Value> {
         let mut shown = to_json(self)?;
         for key in [
             "/gateway/secret",

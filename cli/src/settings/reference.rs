@@ -42,7 +42,7 @@ pub fn markdown() -> Result<String> {
     let schema = schemars::schema_for!(Settings).to_value();
     let defaults = to_json(&Settings::default())?;
     let mut page = INTRODUCTION.to_owned();
-    let root = Node::new(&schema, &schema);
+    let root = SchemaPart::new(&schema, &schema);
     // The sections are in the order in which a new user meets them, not in alphabetical order.
     for section in ["local", "gateway", "worker", "log"] {
         root.child(section)?
@@ -53,7 +53,7 @@ pub fn markdown() -> Result<String> {
 
 /// A part of the schema.
 #[derive(Clone, Copy)]
-struct Node<'a> {
+struct SchemaPart<'a> {
     /// The whole schema, in which references are resolved.
     schema: &'a Value,
     /// The description of the part where it is used, or else its own description.
@@ -62,7 +62,7 @@ struct Node<'a> {
     properties: Option<&'a Map<String, Value>>,
 }
 
-impl<'a> Node<'a> {
+impl<'a> SchemaPart<'a> {
     fn new(schema: &'a Value, part: &'a Value) -> Self {
         let target = part
             .get("$ref")
@@ -97,17 +97,17 @@ impl<'a> Node<'a> {
             if child.properties.is_some() {
                 sections.push((name, child));
             } else {
-                line(
+                write_line(
                     &mut table,
                     format_args!(
                         "| `{name}` | {} | {} |",
-                        default(&defaults[name]),
+                        default_text(&defaults[name]),
                         child.text()
                     ),
                 );
             }
         }
-        line(page, format_args!("\n## `[{path}]`\n\n{}", self.text()));
+        write_line(page, format_args!("\n## `[{path}]`\n\n{}", self.text()));
         if !table.is_empty() {
             page.push_str("\n| key | default | meaning |\n|---|---|---|\n");
             page.push_str(&table);
@@ -129,12 +129,12 @@ impl<'a> Node<'a> {
     }
 }
 
-fn line(page: &mut String, text: std::fmt::Arguments<'_>) {
+fn write_line(page: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing to a String does not fail.
     let _ = writeln!(page, "{text}");
 }
 
-fn default(value: &Value) -> String {
+fn default_text(value: &Value) -> String {
     if value.is_null() {
         "none".to_owned()
     } else {

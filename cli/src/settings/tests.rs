@@ -147,7 +147,7 @@ fn one_variable_is_the_secret_of_both_kinds_of_node_and_is_never_shown() {
     let settings = load("", &[("VOLARY_SECRET", SECRET_OF_DIGITS)], &[]).unwrap();
     assert_eq!(settings.gateway.secret.as_deref(), Some(SECRET_OF_DIGITS));
     assert_eq!(settings.worker.secret.as_deref(), Some(SECRET_OF_DIGITS));
-    let shown = settings.shown().unwrap().to_string();
+    let shown = settings.without_secrets().unwrap().to_string();
     assert!(!shown.contains(SECRET_OF_DIGITS), "{shown}");
 }
 

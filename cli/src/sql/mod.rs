@@ -7,10 +7,10 @@ pub mod output;
 mod pager;
 /// Shows the progress of a statement.
 mod progress;
-/// Runs one statement.
-mod running;
 mod shell;
 mod splitter;
+/// Runs one statement.
+mod statement;
 /// Asks the gateway for the statistics of a statement.
 mod statistics;
 
@@ -24,31 +24,31 @@ use volary_flight_proto::{Error, Result};
 use crate::args::SqlArgs;
 use crate::client::Client;
 use crate::login::Target;
-use output::Output;
-use running::run_one;
+use output::OutputFormat;
+use statement::run_statement;
 
 pub(crate) use splitter::split;
 
 /// The way in which results are shown.
 #[derive(Debug, Clone)]
-struct Show {
-    output: Output,
+struct DisplayOptions {
+    output: OutputFormat,
     /// The file to which rows are written. Without a file, rows go to standard output.
-    to: Option<PathBuf>,
+    to_file: Option<PathBuf>,
     /// The maximum number of rows that a table shows.
     max_rows: usize,
-    timing: bool,
+    shows_timing: bool,
     /// Says whether a pager shows text that does not fit the screen.
-    pager: bool,
+    uses_pager: bool,
     /// Says whether a bar shows the progress of a statement.
-    progress: bool,
+    shows_progress: bool,
 }
 
-impl Show {
+impl DisplayOptions {
     /// Writes the next rows to the terminal again, if rows went to a file.
     fn forget_file(&mut self) {
-        if self.to.take().is_some() {
-            self.output = Output::Table;
+        if self.to_file.take().is_some() {
+            self.output = OutputFormat::Table;
         }
     }
 }
@@ -58,18 +58,18 @@ impl Show {
 /// # Errors
 /// Returns the error of the first statement that fails. Later statements are not run.
 pub fn run(args: SqlArgs, io: &Handle) -> Result<()> {
-    let of_file = args.to.as_deref().map(|path| {
-        Output::of_file(path).ok_or_else(|| {
+    let file_format = args.to.as_deref().map(|path| {
+        OutputFormat::for_file(path).ok_or_else(|| {
             Error::invalid(format!(
                 "the extension of {} does not name a format: use .csv, .json, .parquet, .arrow or .txt, or give --output",
                 path.display()
             ))
         })
     });
-    let output = match (args.output, of_file) {
+    let output = match (args.output, file_format) {
         (Some(output), _) => output,
         (None, Some(of_file)) => of_file?,
-        (None, None) => Output::default(),
+        (None, None) => OutputFormat::default(),
     };
     let is_terminal = std::io::stdout().is_terminal();
     if output.is_binary() && args.to.is_none() && is_terminal {
@@ -77,16 +77,16 @@ pub fn run(args: SqlArgs, io: &Handle) -> Result<()> {
             "this format is binary, so a terminal cannot show it; write to a file: --to rows.parquet",
         ));
     }
-    let show = Show {
+    let show = DisplayOptions {
         output,
-        to: args.to,
+        to_file: args.to,
         max_rows: match usize::try_from(args.max_rows) {
             Ok(0) | Err(_) => usize::MAX,
             Ok(rows) => rows,
         },
-        timing: args.timing,
-        pager: false,
-        progress: false,
+        shows_timing: args.timing,
+        uses_pager: false,
+        shows_progress: false,
     };
     let target = args.connection.target()?;
     let text = match (args.statement, args.file) {
@@ -94,9 +94,9 @@ pub fn run(args: SqlArgs, io: &Handle) -> Result<()> {
         (None, Some(path)) => std::fs::read_to_string(&path)
             .map_err(|source| Error::io(format!("cannot read {}", path.display()), source))?,
         (None, None) if std::io::stdin().is_terminal() => {
-            let show = Show {
-                pager: is_terminal,
-                progress: std::io::stderr().is_terminal(),
+            let show = DisplayOptions {
+                uses_pager: is_terminal,
+                shows_progress: std::io::stderr().is_terminal(),
                 ..show
             };
             return shell::run(&target, show, io);
@@ -112,7 +112,7 @@ pub fn run(args: SqlArgs, io: &Handle) -> Result<()> {
     io.block_on(run_all(&target, &text, &show))
 }
 
-async fn run_all(target: &Target, text: &str, show: &Show) -> Result<()> {
+async fn run_all(target: &Target, text: &str, show: &DisplayOptions) -> Result<()> {
     let (mut statements, rest) = split(text);
     if !splitter::is_blank(rest) {
         statements.push(rest.trim());
@@ -121,14 +121,14 @@ async fn run_all(target: &Target, text: &str, show: &Show) -> Result<()> {
         return Err(Error::invalid("there is no statement to run"));
     }
     let queries = statements.iter().filter(|it| splitter::is_query(it));
-    if show.to.is_some() && queries.count() > 1 {
+    if show.to_file.is_some() && queries.count() > 1 {
         return Err(Error::invalid(
             "--to takes the rows of one query, but several queries were given; run them one by one",
         ));
     }
     let mut client = Client::log_in(target).await?;
     for statement in statements {
-        run_one(&mut client, statement, show, &Mutex::default()).await?;
+        run_statement(&mut client, statement, show, &Mutex::default()).await?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::terminal;
 
 /// The default pager. With these options, it exits by itself if the text fits the screen, keeps
 /// colours, and does not wrap lines.
-const LESS: &str = "less -FRSX";
+const DEFAULT_PAGER: &str = "less -FRSX";
 
 /// Shows the text. Uses a pager if the text has more lines than the screen.
 ///
@@ -18,7 +18,7 @@ const LESS: &str = "less -FRSX";
 /// Returns the errors of writing to standard output.
 pub(super) fn show(text: &[u8]) -> Result<()> {
     let lines = text.iter().filter(|byte| **byte == b'\n').count();
-    if terminal::height().is_some_and(|height| lines >= height) && is_paged(text) {
+    if terminal::height().is_some_and(|height| lines >= height) && show_in_pager(text) {
         return Ok(());
     }
     let mut stdout = std::io::stdout();
@@ -29,10 +29,13 @@ pub(super) fn show(text: &[u8]) -> Result<()> {
 }
 
 /// Shows the text in a pager. Returns whether that was possible.
-fn is_paged(text: &[u8]) -> bool {
-    let named = ["VOLARY_PAGER", "PAGER"].map(std::env::var);
-    let named = named.into_iter().flatten().find(|it| !it.trim().is_empty());
-    let command = named.unwrap_or_else(|| LESS.to_owned());
+fn show_in_pager(text: &[u8]) -> bool {
+    let configured = ["VOLARY_PAGER", "PAGER"].map(std::env::var);
+    let named = configured
+        .into_iter()
+        .flatten()
+        .find(|it| !it.trim().is_empty());
+    let command = named.unwrap_or_else(|| DEFAULT_PAGER.to_owned());
     let mut words = command.split_whitespace();
     let Some(program) = words.next() else {
         return false;

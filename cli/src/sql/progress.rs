@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::client::Polled;
+use crate::client::StatementProgress;
 
 /// Time after which the bar appears. A shorter statement needs no bar.
-const SHOWN_AFTER: Duration = Duration::from_millis(400);
+const SHOW_DELAY: Duration = Duration::from_millis(400);
 const STEPS: u64 = 1_000;
 
 /// The bar of one statement. The bar disappears when it is dropped.
@@ -25,8 +25,8 @@ impl Progress {
     }
 
     /// Updates the bar with the progress that the gateway has reported.
-    pub(super) fn tell(&mut self, polled: &Polled<'_>) {
-        if self.since.elapsed() < SHOWN_AFTER {
+    pub(super) fn update(&mut self, polled: &StatementProgress<'_>) {
+        if self.since.elapsed() < SHOW_DELAY {
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {

@@ -7,20 +7,20 @@
 pub(crate) fn split(text: &str) -> (Vec<&str>, &str) {
     let mut statements = Vec::new();
     let mut start = 0;
-    let mut says_something = false;
+    let mut has_text = false;
     let mut position = 0;
     while position < text.len() {
         let token = token(&text[position..]);
         position += token.length;
         match token.kind {
-            Kind::Blank => {}
-            Kind::Text => says_something = true,
-            Kind::Semicolon => {
-                if says_something {
+            TokenKind::Blank => {}
+            TokenKind::Text => has_text = true,
+            TokenKind::Semicolon => {
+                if has_text {
                     statements.push(text[start..position - token.length].trim());
                 }
                 start = position;
-                says_something = false;
+                has_text = false;
             }
         }
     }
@@ -32,7 +32,7 @@ pub(super) fn is_blank(text: &str) -> bool {
     let mut position = 0;
     while position < text.len() {
         let token = token(&text[position..]);
-        if token.kind == Kind::Text {
+        if token.kind == TokenKind::Text {
             return false;
         }
         position += token.length;
@@ -53,7 +53,7 @@ pub(super) fn is_query(statement: &str) -> bool {
             return false;
         }
         let (text, after) = rest.split_at(token.length);
-        if token.kind == Kind::Text && text != "(" {
+        if token.kind == TokenKind::Text && text != "(" {
             return QUERIES.iter().any(|query| text.eq_ignore_ascii_case(query));
         }
         rest = after;
@@ -61,7 +61,7 @@ pub(super) fn is_query(statement: &str) -> bool {
 }
 
 #[derive(PartialEq)]
-enum Kind {
+enum TokenKind {
     /// White space or a comment.
     Blank,
     /// A part of a statement.
@@ -70,7 +70,7 @@ enum Kind {
 }
 
 struct Token {
-    kind: Kind,
+    kind: TokenKind,
     /// The length in bytes.
     length: usize,
 }
@@ -79,37 +79,42 @@ struct Token {
 /// end of the text.
 fn token(text: &str) -> Token {
     let (kind, length) = match text.chars().next() {
-        None => (Kind::Blank, 0),
-        Some(';') => (Kind::Semicolon, 1),
-        Some(quote @ ('\'' | '"' | '`')) => (Kind::Text, quoted(text, quote)),
-        Some('$') => (Kind::Text, dollar_quoted(text)),
-        Some('-') if text.starts_with("--") => (Kind::Blank, text.find('\n').unwrap_or(text.len())),
-        Some('/') if text.starts_with("/*") => (Kind::Blank, block_comment(text)),
-        Some(other) if other.is_whitespace() => (Kind::Blank, other.len_utf8()),
-        // The token is a whole word, so that a `$` within it does not begin a dollar quote.
-        Some(other) if is_word(other) => {
-            let end = text.find(|c: char| !is_word(c) && c != '$');
-            (Kind::Text, end.unwrap_or(text.len()))
+        None => (TokenKind::Blank, 0),
+        Some(';') => (TokenKind::Semicolon, 1),
+        Some(quote @ ('\'' | '"' | '`')) => (TokenKind::Text, quoted_length(text, quote)),
+        Some('$') => (TokenKind::Text, dollar_quoted_length(text)),
+        Some('-') if text.starts_with("--") => {
+            (TokenKind::Blank, text.find('\n').unwrap_or(text.len()))
         }
-        Some(other) => (Kind::Text, other.len_utf8()),
+        Some('/') if text.starts_with("/*") => (TokenKind::Blank, block_comment_length(text)),
+        Some(other) if other.is_whitespace() => (TokenKind::Blank, other.len_utf8()),
+        // The token is a whole word, so that a `$` within it does not begin a dollar quote.
+        Some(other) if is_word_character(other) => {
+            let end = text.find(|c: char| !is_word_character(c) && c != '$');
+            (TokenKind::Text, end.unwrap_or(text.len()))
+        }
+        Some(other) => (TokenKind::Text, other.len_utf8()),
     };
     Token { kind, length }
 }
 
-fn is_word(character: char) -> bool {
+fn is_word_character(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
 /// Returns the length of a quoted text. A doubled quote in the text is read as the end of one
 /// quoted text and the start of the next, which makes no difference for splitting.
-fn quoted(text: &str, quote: char) -> usize {
+fn quoted_length(text: &str, quote: char) -> usize {
     text[1..].find(quote).map_or(text.len(), |end| end + 2)
 }
 
 /// Returns the length of a text in dollar quotes, `$$…$$` or `$tag$…$tag$`. If no dollar quote
 /// begins here, returns the length of the `$` and the word after it, such as the parameter `$1`.
-fn dollar_quoted(text: &str) -> usize {
-    let Some(end) = text[1..].find(|c: char| !is_word(c)).map(|end| end + 1) else {
+fn dollar_quoted_length(text: &str) -> usize {
+    let Some(end) = text[1..]
+        .find(|c: char| !is_word_character(c))
+        .map(|end| end + 1)
+    else {
         return text.len();
     };
     let is_parameter = text[1..].starts_with(|c: char| c.is_ascii_digit());
@@ -123,7 +128,7 @@ fn dollar_quoted(text: &str) -> usize {
 }
 
 /// Returns the length of a block comment. Comments nest, as in PostgreSQL and DataFusion's dialect.
-fn block_comment(text: &str) -> usize {
+fn block_comment_length(text: &str) -> usize {
     let mut depth = 0_usize;
     let mut position = 0;
     while let Some(next) = text[position..]

@@ -8,13 +8,13 @@ use crate::terminal;
 
 /// Returns what the gateway has counted for a query, as the end of a sentence. Returns an empty
 /// text if the gateway does not know the query any more.
-pub(super) async fn of_query(client: &mut Client, query_id: &str) -> String {
+pub(super) async fn describe_query(client: &mut Client, query_id: &str) -> String {
     // The gateway makes the ids of queries, so this one needs no escaping.
-    let asked = format!(
+    let sql = format!(
         "SELECT workers, shards, scanned_rows, scanned_bytes, sent_bytes, queued_us, planning_us \
          FROM system.query_log WHERE query_id = '{query_id}' ORDER BY started DESC LIMIT 1"
     );
-    match client.collect(&asked).await {
+    match client.collect(&sql).await {
         Ok(batch) if batch.num_rows() == 1 => sentence(&batch).unwrap_or_default(),
         // Missing statistics are not worth an error.
         _ => String::new(),

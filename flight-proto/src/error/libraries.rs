@@ -58,13 +58,13 @@ impl From<DataFusionError> for Error {
                 .map_or_else(|| Self::internal("an empty list of errors"), Error::from),
             DataFusionError::Shared(shared) => from_shared(shared),
             DataFusionError::IoError(source) => Self::io("input or output failed", source),
-            other => from_plain(&other).with_hidden_source(wrapped_in(other)),
+            other => from_datafusion(&other).with_hidden_source(library_error(other)),
         }
     }
 }
 
 /// Returns the error of a library that DataFusion has wrapped, or DataFusion's own error.
-fn wrapped_in(error: DataFusionError) -> Box<dyn StdError + Send + Sync> {
+fn library_error(error: DataFusionError) -> Box<dyn StdError + Send + Sync> {
     match error {
         DataFusionError::ArrowError(source, _) => source,
         DataFusionError::ParquetError(source) => source,
@@ -76,7 +76,7 @@ fn wrapped_in(error: DataFusionError) -> Box<dyn StdError + Send + Sync> {
 }
 
 /// Converts an error of DataFusion that contains no error of ours. The caller adds the source.
-fn from_plain(error: &DataFusionError) -> Error {
+fn from_datafusion(error: &DataFusionError) -> Error {
     let (code, text) = match error {
         DataFusionError::Plan(text) => return from_planner(text),
         DataFusionError::NotImplemented(text) => return Error::unsupported(first_part(text)),
@@ -89,11 +89,11 @@ fn from_plain(error: &DataFusionError) -> Error {
         DataFusionError::SQL(source, _) => {
             return Error::invalid(source.to_string()).with_sqlstate(SqlState::SyntaxError);
         }
-        DataFusionError::SchemaError(source, _) => return from_schema(source),
+        DataFusionError::SchemaError(source, _) => return from_schema_error(source),
         DataFusionError::ArrowError(source, _) => return from_arrow(source),
         DataFusionError::ParquetError(source) => return from_parquet(source),
         DataFusionError::ObjectStore(source) => return from_store(source),
-        DataFusionError::ResourcesExhausted(text) => return from_resources(text),
+        DataFusionError::ResourcesExhausted(text) => return from_resources_exhausted(text),
         DataFusionError::IoError(source) => {
             let cause = io_cause(error).unwrap_or_else(|| source.kind().into());
             return Error::io(source.to_string(), cause);
@@ -125,7 +125,7 @@ fn from_planner(text: &str) -> Error {
     }
 }
 
-fn from_schema(error: &SchemaError) -> Error {
+fn from_schema_error(error: &SchemaError) -> Error {
     let (code, sqlstate) = match error {
         SchemaError::FieldNotFound { .. } => (ErrorCode::NotFound, SqlState::UndefinedColumn),
         SchemaError::AmbiguousReference { .. } => {
@@ -139,7 +139,7 @@ fn from_schema(error: &SchemaError) -> Error {
     Error::new(code, error.to_string()).with_sqlstate(sqlstate)
 }
 
-fn from_resources(text: &str) -> Error {
+fn from_resources_exhausted(text: &str) -> Error {
     let sqlstate = if text.starts_with("The used disk space") {
         SqlState::DiskFull
     } else {
@@ -189,7 +189,7 @@ fn from_arrow(error: &ArrowError) -> Error {
             return Error::io(text, cause);
         }
         ArrowError::ExternalError(source) => {
-            return find_ours(source.as_ref())
+            return find_known(source.as_ref())
                 .unwrap_or_else(|| Error::internal(source.to_string()));
         }
         ArrowError::CDataInterface(_) => ErrorCode::Internal,
@@ -213,7 +213,7 @@ fn from_parquet(error: &ParquetError) -> Error {
         return from_arrow(failed);
     }
     if let ParquetError::External(source) = error
-        && let Some(ours) = find_ours(source.as_ref())
+        && let Some(ours) = find_known(source.as_ref())
     {
         return ours;
     }
@@ -253,7 +253,7 @@ fn from_external(source: Box<dyn StdError + Send + Sync>) -> Error {
             Err(source) if source.is::<regex::Error>() || source.is::<regex_syntax::Error>() => {
                 Error::invalid(source.to_string()).with_hidden_source(source)
             }
-            Err(source) => match find_ours(source.as_ref()) {
+            Err(source) => match find_known(source.as_ref()) {
                 Some(ours) => ours.with_hidden_source(source),
                 None => Error::with_source(ErrorCode::Internal, "an unexpected error", source),
             },
@@ -264,14 +264,14 @@ fn from_external(source: Box<dyn StdError + Send + Sync>) -> Error {
 /// Converts an error that DataFusion shares between partitions. It cannot be moved out, so its code
 /// and text are copied.
 fn from_shared(shared: Arc<DataFusionError>) -> Error {
-    find_ours(shared.as_ref())
-        .unwrap_or_else(|| from_plain(shared.find_root()))
+    find_known(shared.as_ref())
+        .unwrap_or_else(|| from_datafusion(shared.find_root()))
         .with_hidden_source(shared)
 }
 
 /// Searches the causes for an error of ours, a gRPC status or an error of a store, and copies its
 /// code and text.
-fn find_ours(error: &(dyn StdError + 'static)) -> Option<Error> {
+fn find_known(error: &(dyn StdError + 'static)) -> Option<Error> {
     let mut cause = Some(error);
     while let Some(current) = cause {
         if let Some(ours) = current.downcast_ref::<Error>() {

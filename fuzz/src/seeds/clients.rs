@@ -72,7 +72,7 @@ pub fn commands() -> Vec<Seed> {
     let ticket = Ticket::new("no ticket");
     let polled = FlightInfo::new().with_endpoint(FlightEndpoint::new().with_ticket(ticket));
     // A PollInfo message begins with a FlightInfo. This one has nothing else.
-    let polled = wire::of_list([polled.encode_to_vec()]);
+    let polled = wire::encode_list([polled.encode_to_vec()]);
     vec![
         seed("tables", INFO, command(&tables)),
         seed("native_tables", NATIVE_INFO, command(&tables)),
@@ -114,7 +114,7 @@ pub fn tickets() -> Vec<Seed> {
     let query = QueryTicket {
         query_id: QUERY_ID.to_owned(),
         sql: QUERY.to_owned(),
-        parameters: row(),
+        parameters: encoded_row(),
         snapshot: Some(Snapshot {
             high: 9,
             excluded: vec![2],
@@ -136,14 +136,14 @@ pub fn tickets() -> Vec<Seed> {
     };
     let result = QueryTicket {
         query_id: QUERY_ID.to_owned(),
-        result: Some(row()),
+        result: Some(encoded_row()),
         ..QueryTicket::default()
     };
     let metadata = QueryTicket {
         command: Some(CommandGetTableTypes {}.as_any().encode_to_vec().into()),
         ..QueryTicket::default()
     };
-    let direct = direct();
+    let direct = direct_ticket();
     vec![
         seed("unsealed", 0, query.encode_to_vec()),
         seed("query", 6, query.encode_to_vec()),
@@ -159,7 +159,7 @@ pub fn tickets() -> Vec<Seed> {
 }
 
 /// Returns the ticket of a part of a query, as a client redeems it.
-pub(super) fn direct() -> DirectTicket {
+pub(super) fn direct_ticket() -> DirectTicket {
     let columns = Schema::new(vec![
         Field::new("k", DataType::Int64, false),
         Field::new("s", DataType::Utf8, true),
@@ -170,14 +170,14 @@ pub(super) fn direct() -> DirectTicket {
             sql: "SELECT k, s FROM t WHERE d > 1.5".to_owned(),
             ..QueryTicket::default()
         }),
-        part: Some(fragments::one()),
+        part: Some(fragments::sample_ticket()),
         announced: ipc::schema_to_bytes(&columns),
         timeout_ms: 500,
     }
 }
 
 /// Returns encoded parameters: one number.
-fn row() -> Bytes {
+fn encoded_row() -> Bytes {
     let row = numbers(&[7]);
     ipc::batches_to_bytes(&row.schema(), &[row]).expect("rows can be encoded")
 }
@@ -203,10 +203,10 @@ pub fn handles() -> Vec<Seed> {
     vec![
         seed("unsealed", 0, handle(QUERY, None)),
         seed("schema", 1, handle(QUERY, None)),
-        seed("schema_of_bound", 1, handle(QUERY, Some(row()))),
-        seed("query", 2, handle(QUERY, Some(row()))),
-        seed("bind", 3, handle(QUERY, Some(row()))),
-        seed("update", 4, handle(insert, Some(row()))),
+        seed("schema_of_bound", 1, handle(QUERY, Some(encoded_row()))),
+        seed("query", 2, handle(QUERY, Some(encoded_row()))),
+        seed("bind", 3, handle(QUERY, Some(encoded_row()))),
+        seed("update", 4, handle(insert, Some(encoded_row()))),
     ]
 }
 
@@ -323,13 +323,13 @@ pub fn headers() -> Vec<Seed> {
         ("options", input(0, &[], "2native\n3on\n4a tag\n5100m")),
         ("ingest", input(0, &[], "6k\n74\n599999999H\n8gzip\n9on")),
     ]
-    .map(|(name, input)| (name.to_owned(), by_name(input)))
+    .map(|(name, input)| (name.to_owned(), encode_header_names(input)))
     .into()
 }
 
 /// Converts lines whose first character is the digit of a header's name. In the input, the byte
 /// modulo the number of names chooses the name.
-fn by_name(input: Vec<u8>) -> Vec<u8> {
+fn encode_header_names(input: Vec<u8>) -> Vec<u8> {
     let start = 2 + usize::from(input[1]);
     let (head, lines) = input.split_at(start);
     let mut all = head.to_vec();
@@ -349,7 +349,7 @@ fn by_name(input: Vec<u8>) -> Vec<u8> {
 /// Returns the seeds of `rows`. `what` is a sum: 1 for a body instead of a list of messages, and 2
 /// for a DoExchange instead of a DoPut.
 pub fn rows() -> Vec<Seed> {
-    let list = |descriptor: Vec<u8>, rows: &RecordBatch| wire::of_list(put(descriptor, rows));
+    let list = |descriptor: Vec<u8>, rows: &RecordBatch| wire::encode_list(put(descriptor, rows));
     let bind = CommandPreparedStatementQuery {
         prepared_statement_handle: handle(QUERY, None).into(),
     };
@@ -400,9 +400,9 @@ pub fn rows() -> Vec<Seed> {
             0,
             list(one_by_one.as_any().encode_to_vec(), &two),
         ),
-        seed("update", 0, wire::of_list(&update)),
+        seed("update", 0, wire::encode_list(&update)),
         seed("ingest", 0, list(ingest.as_any().encode_to_vec(), &texts)),
-        seed("compressed", 0, wire::of_list(&compressed)),
+        seed("compressed", 0, wire::encode_list(&compressed)),
         seed("body", 1, body),
         seed(
             "exchange",

@@ -14,7 +14,7 @@ use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::ticket::{FragmentTicket, QueryTicket};
 
 use super::Seed;
-use crate::gateway::Reached;
+use crate::gateway::GatewayWithStub;
 use crate::seal::{VALID_FOR, sealer};
 
 /// At least one statement for each operator and each form of answer that workers know, and for the
@@ -99,24 +99,27 @@ const RELAYED: [&str; 3] = ["groups", "no_groups", "top"];
 pub fn all() -> Vec<Seed> {
     let mut seeds = Vec::new();
     for (name, sql) in STATEMENTS {
-        let fragments = captured(sql, "off");
+        let fragments = capture_tickets(sql, "off");
         assert!(!fragments.is_empty(), "nothing is asked for {sql}");
-        seeds.extend(named(name, fragments));
+        seeds.extend(name_seeds(name, fragments));
         if RELAYED.contains(&name) {
-            seeds.extend(named(&format!("{name}_relayed"), captured(sql, "1")));
+            seeds.extend(name_seeds(
+                &format!("{name}_relayed"),
+                capture_tickets(sql, "1"),
+            ));
         }
     }
     seeds
 }
 
 /// Returns one fragment, as a ticket.
-pub(super) fn one() -> FragmentTicket {
-    let fragments = captured("SELECT k, s FROM t WHERE d > 1.5", "off");
+pub(super) fn sample_ticket() -> FragmentTicket {
+    let fragments = capture_tickets("SELECT k, s FROM t WHERE d > 1.5", "off");
     let first = fragments.into_iter().next();
     first.expect("workers are asked for rows")
 }
 
-fn named(name: &str, fragments: Vec<FragmentTicket>) -> Vec<Seed> {
+fn name_seeds(name: &str, fragments: Vec<FragmentTicket>) -> Vec<Seed> {
     let tickets = fragments.iter().enumerate();
     tickets
         .map(|(number, ticket)| (format!("{name}_{number}"), ticket.encode_to_vec()))
@@ -125,8 +128,8 @@ fn named(name: &str, fragments: Vec<FragmentTicket>) -> Vec<Seed> {
 
 /// Returns the tickets of a statement, one for each of its fragments. Values that differ from run
 /// to run are removed from them.
-fn captured(sql: &str, relays: &str) -> Vec<FragmentTicket> {
-    let Reached { gateway, stub, .. } = Reached::get();
+fn capture_tickets(sql: &str, relays: &str) -> Vec<FragmentTicket> {
+    let GatewayWithStub { gateway, stub, .. } = GatewayWithStub::get();
     // The workers answer that they have no rows, so the gateway asks all of them.
     let end = Frame::end(EndOfStream::default());
     stub.answer(vec![FlightData::new().with_app_metadata(end.to_bytes())]);
@@ -161,11 +164,11 @@ fn captured(sql: &str, relays: &str) -> Vec<FragmentTicket> {
             let shards = ticket.scans.iter().map(|scan| scan.shards.len());
             (shards.sum::<usize>(), Reverse(ticket.worker_id))
         };
-        let kept = by_fragment
+        let largest = by_fragment
             .entry(ticket.fragment_id.clone())
             .or_insert_with(|| ticket.clone());
-        if rank(&ticket) > rank(kept) {
-            *kept = ticket;
+        if rank(&ticket) > rank(largest) {
+            *largest = ticket;
         }
     }
     by_fragment.into_values().collect()

@@ -364,7 +364,7 @@ pub fn membership() -> Vec<Seed> {
     };
     let with_ticket = Introduction {
         authorization: None,
-        ticket: clients::direct().encode_to_vec().into(),
+        ticket: clients::direct_ticket().encode_to_vec().into(),
         ..introduction()
     };
     let new = JoinRequest {
@@ -406,8 +406,8 @@ pub fn worker_calls() -> Vec<Seed> {
         seed("drop", 0, control(drop_table).encode_to_vec()),
         seed("abort", 0, control(abort).encode_to_vec()),
         seed("list", 0, control(list).encode_to_vec()),
-        seed("write", 1, wire::of_list(write)),
-        seed("part", 2, clients::direct().encode_to_vec()),
+        seed("write", 1, wire::encode_list(write)),
+        seed("part", 2, clients::direct_ticket().encode_to_vec()),
         seed("unsealed", 3, control(report()).encode_to_vec()),
     ]
 }
@@ -458,7 +458,7 @@ pub fn answers() -> Vec<Seed> {
             messages[1] = with_metadata(&messages[1], &outline);
         }
         messages.push(with_metadata(&[], &end(2, 1)));
-        wire::of_list(messages)
+        wire::encode_list(messages)
     };
     let keep_alive = with_metadata(&[], &Frame::keep_alive());
     let question = with_metadata(&[], &Frame::send_fragment());
@@ -469,9 +469,9 @@ pub fn answers() -> Vec<Seed> {
         seed(
             "no_rows",
             3,
-            wire::of_list([with_metadata(&[], &end(0, 0))]),
+            wire::encode_list([with_metadata(&[], &end(0, 0))]),
         ),
-        seed("signs", 0, wire::of_list([keep_alive, question])),
+        seed("signs", 0, wire::encode_list([keep_alive, question])),
     ]
 }
 

@@ -10,7 +10,7 @@ use volary_flight_proto::fragment::FragmentId;
 use volary_flight_proto::ids::{ClusterId, WorkerId};
 use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_gather::{KnownBy, Peers, Window, worker_error};
+use volary_gather::{FragmentHolders, Peers, Window, worker_error};
 use volary_node::channel::NodeClient;
 
 use super::Cluster;
@@ -27,7 +27,7 @@ impl Cluster {
     pub fn client(&self, worker: WorkerId, window: Window) -> Result<NodeClient> {
         let state = self.catalog.state();
         let record = state.worker(worker).ok_or_else(|| never_joined(worker))?;
-        self.connections.get(worker, window, &record.address)
+        self.connections.client(worker, window, &record.address)
     }
 
     /// Sends a command to a worker and returns its answer.
@@ -94,10 +94,10 @@ impl Peers for Cluster {
     }
 
     fn sort_live_first(&self, workers: &mut [WorkerId]) {
-        self.members.sort_live_first(workers);
+        self.known_workers.sort_live_first(workers);
     }
 
-    fn known_by(&self, fragment: FragmentId) -> Arc<KnownBy> {
-        self.known_fragments.get(fragment)
+    fn fragment_holders(&self, fragment: FragmentId) -> Arc<FragmentHolders> {
+        self.known_fragments.holders(fragment)
     }
 }

@@ -43,9 +43,9 @@ impl Cluster {
         let cluster_id = self.catalog.state().cluster_id();
         check_cluster(&request, cluster_id)?;
         let existing = request.worker_id.map(WorkerId);
-        let _turn = self.joining.lock().await;
+        let _turn = self.join_lock.lock().await;
         if let Some(worker) = existing {
-            self.check_is_the_only_one(worker, &request).await?;
+            self.check_no_other_process(worker, &request).await?;
         }
         self.check_open_files(existing)?;
         let record = self
@@ -53,8 +53,8 @@ impl Cluster {
             .register_worker(existing, &request.address, &request.version)
             .await?;
         let is_new = self
-            .members
-            .joined(record.id, &request.address, &request.instance);
+            .known_workers
+            .note_join(record.id, &request.address, &request.instance);
         if is_new {
             tracing::info!(worker = %record.id, address = request.address, version = request.version, "worker joined");
         }
@@ -66,42 +66,42 @@ impl Cluster {
             } else {
                 Bytes::copy_from_slice(self.catalog.state().key().as_bytes())
             },
-            heartbeat_ms: self.pace_ms(),
+            heartbeat_ms: self.ask_interval_ms(),
         })
     }
 
     /// Notes that a worker is going to stop. A message from another start of the worker than the
     /// known one is ignored.
     pub fn leave(&self, request: &LeaveRequest) -> LeaveResponse {
-        self.members
-            .leaves(WorkerId(request.worker_id), &request.instance);
+        self.known_workers
+            .note_leave(WorkerId(request.worker_id), &request.instance);
         LeaveResponse {}
     }
 
     /// Returns how often each worker is currently asked for its report, in milliseconds.
-    pub(super) fn pace_ms(&self) -> u32 {
-        u32::try_from(self.members.pace().as_millis()).unwrap_or(u32::MAX)
+    pub(super) fn ask_interval_ms(&self) -> u32 {
+        u32::try_from(self.known_workers.ask_interval().as_millis()).unwrap_or(u32::MAX)
     }
 
     /// Refuses a worker for which this gateway has too few file descriptors. If it were admitted,
     /// some statements would fail midway, because the gateway could not connect to one worker or
     /// another.
     fn check_open_files(&self, joining: Option<WorkerId>) -> Result<()> {
-        let others = self.members.live().into_iter();
+        let others = self.known_workers.live_workers().into_iter();
         let others = others.filter(|worker| Some(*worker) != joining).count();
-        open_files::check("this gateway", others + 1, FILES_PER_WORKER)
+        open_files::check_workers("this gateway", others + 1, FILES_PER_WORKER)
     }
 
     /// Refuses a worker if another process with its id is alive. A worker that was killed may start
     /// again on another port before it counts as lost. So the gateway tries the former address, to
     /// find out whether a process is still there.
-    async fn check_is_the_only_one(&self, worker: WorkerId, request: &JoinRequest) -> Result<()> {
-        let Some(member) = self.members.get(worker) else {
+    async fn check_no_other_process(&self, worker: WorkerId, request: &JoinRequest) -> Result<()> {
+        let Some(member) = self.known_workers.get(worker) else {
             return Ok(());
         };
         if member.instance == request.instance
             || member.address == request.address
-            || self.members.is_lost(&member)
+            || self.known_workers.is_lost(&member)
         {
             return Ok(());
         }

@@ -8,16 +8,16 @@
 //! [`Cluster::client`] for the workers that hold its shards, whether they are known to be alive or
 //! not: the deadline of the connection shows whether they are.
 
-mod agreeing;
-mod asking;
 mod calls;
 mod joining;
-mod members;
+mod known_workers;
+mod lineage_verdicts;
 mod nodes;
+mod reports;
 #[cfg(test)]
 mod tests;
 
-pub use nodes::{NodeState, NodeStatus, Report};
+pub use nodes::{NodeReport, NodeState, NodeStatus};
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,20 +33,20 @@ use volary_flight_proto::membership::{JOIN_ACTION, LEAVE_ACTION};
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_gather::KnownFragments;
-use volary_gather::connections::Connections;
+use volary_gather::connections::WorkerConnections;
 use volary_node::tls::ClientTls;
 
 use crate::config::Config;
 
-use agreeing::Agreements;
-use members::Members;
+use known_workers::KnownWorkers;
+use lineage_verdicts::LineageVerdicts;
 
 /// Lifetime of the seal of an answer. An answer is useful only to the worker that has asked, and
 /// only immediately.
 const ANSWER_LIFETIME: Duration = Duration::from_secs(60);
 
 /// Pause before a worker that a statement waits for is asked again.
-const BETWEEN_QUESTIONS: Duration = Duration::from_millis(50);
+const QUESTION_PAUSE: Duration = Duration::from_millis(50);
 
 /// The workers of the cluster.
 #[derive(Debug)]
@@ -54,18 +54,18 @@ pub struct Cluster {
     catalog: Catalog,
     /// Address that this gateway listens on.
     address: SocketAddr,
-    members: Members,
-    agreements: Agreements,
-    connections: Connections,
+    known_workers: KnownWorkers,
+    lineage_verdicts: LineageVerdicts,
+    connections: WorkerConnections,
     known_fragments: KnownFragments,
     /// Opens the messages of workers that do not know the cluster's key yet, and seals the answers
     /// to them.
-    membership: Sealer,
+    membership_sealer: Sealer,
     sealer: Sealer,
     has_secret: bool,
     /// Serializes joins. If two processes with one data directory join at the same time, one of
     /// them is second and can be refused.
-    joining: Mutex<()>,
+    join_lock: Mutex<()>,
 }
 
 impl Cluster {
@@ -79,21 +79,29 @@ impl Cluster {
         io: Handle,
     ) -> Arc<Self> {
         let secret = config.secret.as_deref();
-        let from_secret = Key::from_secret(secret.unwrap_or_default());
+        let membership_key = Key::from_secret(secret.unwrap_or_default());
         let key = match secret {
-            Some(_) => from_secret.clone(),
+            Some(_) => membership_key.clone(),
             None => catalog.state().key().clone(),
         };
         let sealer = Sealer::new(key);
         Arc::new(Self {
-            members: Members::new(config.cluster.heartbeat_interval, config.cluster.lost_after),
-            agreements: Agreements::default(),
-            connections: Connections::new(&config.gather.connections(), tls, sealer.clone(), io),
+            known_workers: KnownWorkers::new(
+                config.cluster.heartbeat_interval,
+                config.cluster.lost_after,
+            ),
+            lineage_verdicts: LineageVerdicts::default(),
+            connections: WorkerConnections::new(
+                &config.gather.connections(),
+                tls,
+                sealer.clone(),
+                io,
+            ),
             known_fragments: KnownFragments::new(),
-            membership: Sealer::new(from_secret),
+            membership_sealer: Sealer::new(membership_key),
             sealer,
             has_secret: secret.is_some(),
-            joining: Mutex::new(()),
+            join_lock: Mutex::new(()),
             catalog,
             address,
         })
@@ -131,8 +139,8 @@ impl Cluster {
     /// Returns the URI at which clients fetch a worker's part of a result. Returns `None` if the
     /// worker has not reported the URI since the gateway started, is lost, or drains.
     pub fn clients_uri(&self, worker: WorkerId) -> Option<String> {
-        let member = self.members.get(worker)?;
-        let serves = !self.members.is_lost(&member) && !member.is_draining();
+        let member = self.known_workers.get(worker)?;
+        let serves = !self.known_workers.is_lost(&member) && !member.is_draining();
         let uri = member.report?.clients_uri;
         (serves && !uri.is_empty()).then_some(uri)
     }
@@ -144,11 +152,11 @@ impl Cluster {
     /// # Errors
     /// `UNAVAILABLE`, with the worker's name, if the worker does not report within `timeout`. Also
     /// the errors of a worker that refuses to report, and those of `Self::refuse_conflicts`.
-    pub async fn instance(&self, worker: WorkerId, timeout: Duration) -> Result<String> {
+    pub async fn wait_for_instance(&self, worker: WorkerId, timeout: Duration) -> Result<String> {
         let mut last_error = None;
         let reporting = async {
             loop {
-                if let Some(member) = self.members.get(worker)
+                if let Some(member) = self.known_workers.get(worker)
                     && member.report.is_some_and(|report| report.adopted)
                 {
                     return Ok(member.instance);
@@ -159,7 +167,7 @@ impl Cluster {
                     Ok(()) => {}
                     Err(error) if error.code() == ErrorCode::Unavailable => {
                         last_error = Some(error);
-                        tokio::time::sleep(BETWEEN_QUESTIONS).await;
+                        tokio::time::sleep(QUESTION_PAUSE).await;
                     }
                     Err(error) => return Err(error),
                 }
@@ -181,7 +189,7 @@ impl Cluster {
     /// Returns the workers that have joined or answered, are not lost and do not drain, in
     /// ascending order. New tables are placed on them.
     pub(crate) fn live_workers(&self) -> Vec<WorkerId> {
-        self.members.live()
+        self.known_workers.live_workers()
     }
 
     /// Refuses a statement that needs all of these workers if one of them is lost, or has been
@@ -194,7 +202,7 @@ impl Cluster {
         self.refuse_conflicts()?;
         let missing = workers
             .iter()
-            .find(|worker| self.members.is_missing(**worker));
+            .find(|worker| self.known_workers.is_missing(**worker));
         match missing {
             Some(worker) => Err(Error::unavailable(
                 "the worker is lost: it does not report any more; start it again, and run the statement again",
@@ -209,11 +217,11 @@ impl Cluster {
     /// # Errors
     /// `UNAVAILABLE` if that does not happen within `timeout`.
     pub async fn wait_for_workers(&self, wanted: usize, timeout: Duration) -> Result<()> {
-        let waited = tokio::time::timeout(timeout, self.members.until_live(wanted)).await;
+        let waited = tokio::time::timeout(timeout, self.known_workers.wait_for_live(wanted)).await;
         waited.map_err(|_| {
             Error::unavailable(format!(
                 "{} of {wanted} workers have joined within {timeout:?}; start more workers, or check their logs to see why they do not join",
-                self.members.live().len()
+                self.known_workers.live_workers().len()
             ))
         })
     }
@@ -250,7 +258,7 @@ impl Cluster {
     }
 
     fn open<M: Message + Default>(&self, body: &[u8]) -> Result<M> {
-        self.membership.open(Purpose::Membership, body).map_err(|error| {
+        self.membership_sealer.open(Purpose::Membership, body).map_err(|error| {
             if error.code() == ErrorCode::PermissionDenied {
                 let advice = if self.has_secret {
                     "the worker's secret differs from this gateway's secret; set worker.secret to the value of gateway.secret"
@@ -265,7 +273,7 @@ impl Cluster {
     }
 
     fn seal(&self, answer: &impl Message) -> Bytes {
-        self.membership
+        self.membership_sealer
             .seal(Purpose::MembershipAnswer, answer, ANSWER_LIFETIME)
     }
 

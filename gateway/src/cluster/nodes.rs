@@ -23,7 +23,7 @@ pub struct NodeStatus {
     /// started.
     pub heard_ago: Option<Duration>,
     /// Last report of the worker. `None` if there was no report since the gateway started.
-    pub report: Option<Report>,
+    pub report: Option<NodeReport>,
 }
 
 /// Says whether a worker is alive.
@@ -55,7 +55,7 @@ impl NodeState {
 
 /// What a worker reports about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Report {
+pub struct NodeReport {
     /// Number of fragments that are running.
     pub running_fragments: u32,
     /// Memory that fragments and writes have reserved, in bytes.
@@ -75,13 +75,13 @@ impl Cluster {
         state
             .workers()
             .map(|record| {
-                let member = self.members.get(record.id);
+                let member = self.known_workers.get(record.id);
                 NodeStatus {
                     id: record.id,
                     address: record.address.clone(),
                     state: match &member {
                         None => NodeState::Unknown,
-                        Some(member) if self.members.is_lost(member) => NodeState::Lost,
+                        Some(member) if self.known_workers.is_lost(member) => NodeState::Lost,
                         Some(member) if member.is_draining() => NodeState::Draining,
                         Some(_) => NodeState::Alive,
                     },
@@ -90,7 +90,7 @@ impl Cluster {
                     heard_ago: member.as_ref().map(|member| member.heard_at.elapsed()),
                     report: member
                         .and_then(|member| member.report)
-                        .map(|report| Report {
+                        .map(|report| NodeReport {
                             running_fragments: report.running_fragments,
                             memory_reserved_bytes: report.memory_reserved_bytes,
                             segments: report.segments,

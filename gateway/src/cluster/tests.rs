@@ -358,7 +358,7 @@ async fn a_worker_that_has_joined_is_asked_for_its_report() {
     let cluster = &fixture.cluster;
     let _asking = ask_workers(cluster);
     let stub = StubWorker::join(cluster).await;
-    stub.report_with(|report| report.rows = 42);
+    stub.change_report(|report| report.rows = 42);
     let mut questions = stub.questions();
     let asked = questions.wait_for(|questions| !questions.is_empty());
     let question = timeout(PATIENCE, asked).await.unwrap().unwrap()[0].clone();
@@ -398,13 +398,13 @@ async fn a_worker_that_hangs_is_lost_alone_and_lives_when_it_answers_again() {
     let hanging = StubWorker::join(cluster).await;
     let answering = StubWorker::join(cluster).await;
     let _asking = ask_workers(cluster);
-    hanging.hang(true);
+    hanging.set_hanging(true);
     let one_is_lost = [NodeState::Lost, NodeState::Alive];
     until(&answering, || states(cluster) == one_is_lost).await;
     let refused = cluster.refuse_lost(&[WorkerId(2), WorkerId(1)]);
     let name = cluster.name(WorkerId(1));
     assert!(refused.unwrap_err().message().starts_with(&name));
-    hanging.hang(false);
+    hanging.set_hanging(false);
     until(&answering, || states(cluster) == [NodeState::Alive; 2]).await;
 }
 
@@ -428,7 +428,7 @@ async fn workers_are_told_what_is_garbage_until_they_say_that_it_is_deleted() {
             definition,
             &[worker],
             IfExists::Fail,
-            &Arc::new(Rights::open("kea")),
+            &Arc::new(Rights::of_open_cluster("kea")),
         )
         .await;
     let table = created.unwrap().unwrap();
@@ -442,7 +442,7 @@ async fn workers_are_told_what_is_garbage_until_they_say_that_it_is_deleted() {
         assert_eq!(question.last_table, table.id().0);
         assert_eq!(question.aborted_writes, [write.0]);
     }
-    stub.report_with(|report| report.collected_writes = vec![write.0]);
+    stub.change_report(|report| report.collected_writes = vec![write.0]);
     cluster.ask(worker).await.1.unwrap();
     assert_eq!(catalog.state().aborted_writes_of(worker).count(), 0);
     cluster.ask(worker).await.1.unwrap();
@@ -461,9 +461,9 @@ async fn an_answer_of_somebody_else_is_not_believed() {
         assert!(error.message().starts_with(&cluster.name(worker)));
         assert_eq!(states(&cluster), [NodeState::Unknown]);
     };
-    stub.report_with(|report| report.worker_id = 2);
+    stub.change_report(|report| report.worker_id = 2);
     refused(ErrorCode::Unavailable).await;
-    stub.report_with(|report| report.worker_id = 1);
+    stub.change_report(|report| report.worker_id = 1);
     stub.seal_with(Sealer::new(Key::random()));
     refused(ErrorCode::PermissionDenied).await;
     stub.seal_with(cluster.sealer().clone());
@@ -480,7 +480,7 @@ async fn reference_table(catalog: &Catalog, worker: WorkerId) -> Arc<Table> {
         kind: DefinitionKind::Reference,
         sort_key: Vec::new(),
     };
-    let by = Arc::new(Rights::open("kea"));
+    let by = Arc::new(Rights::of_open_cluster("kea"));
     let created = catalog
         .create_table(definition, &[worker], IfExists::Fail, &by)
         .await;
@@ -494,7 +494,7 @@ async fn a_worker_that_keeps_other_rows_than_it_was_sent_fails_the_write() {
     let stub = StubWorker::join(cluster).await;
     let table = reference_table(&fixture.catalog, worker).await;
     for (kept, is_right) in [(2, false), (3, true), (4, false)] {
-        stub.keep(kept);
+        stub.claim_rows(kept);
         let puts = put::open(cluster, PATIENCE, 0, QueryId::new(), &table, WriteId(1));
         let (sender, written) = puts.into_iter().next().unwrap();
         let keys: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
@@ -518,13 +518,16 @@ async fn a_write_right_after_the_start_waits_until_the_worker_has_reported() {
     let stub = StubWorker::join(&fixture.cluster).await;
     let cluster = fixture.started_again();
     let worker = WorkerId(1);
-    let instance = cluster.instance(worker, PATIENCE).await;
+    let instance = cluster.wait_for_instance(worker, PATIENCE).await;
     assert_eq!(instance.unwrap(), "the first start");
     let cluster = fixture.started_again();
     stub.seal_with(Sealer::new(Key::random()));
-    let refused = cluster.instance(worker, PATIENCE).await.unwrap_err();
+    let refused = cluster
+        .wait_for_instance(worker, PATIENCE)
+        .await
+        .unwrap_err();
     assert_eq!(refused.code(), ErrorCode::PermissionDenied, "{refused}");
-    let stranger = cluster.instance(WorkerId(7), Duration::from_millis(10));
+    let stranger = cluster.wait_for_instance(WorkerId(7), Duration::from_millis(10));
     let error = stranger.await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::Unavailable, "{error}");
 }
@@ -537,13 +540,13 @@ async fn a_worker_with_rows_that_the_catalog_does_not_know_stops_all_statements(
     let worker = WorkerId(1);
     let own = catalog.state().lineage();
     // The worker was left behind when this gateway started, and has no rows of later writes.
-    stub.report_with(|report| report.adopted = false);
+    stub.change_report(|report| report.adopted = false);
     cluster.ask(worker).await.1.unwrap();
     cluster.refuse_conflicts().unwrap();
     assert_eq!(cluster.lineage_for(worker).incarnation, own.incarnation);
     assert!(!stub.last_question().set_aside);
     // The worker has rows that no gateway of this catalog has sent to it.
-    stub.report_with(|report| report.max_write = 9);
+    stub.change_report(|report| report.max_write = 9);
     cluster.ask(worker).await.1.unwrap();
     let error = cluster.refuse_conflicts().unwrap_err();
     assert_eq!(error.code(), ErrorCode::DataLoss);
@@ -557,7 +560,7 @@ async fn a_worker_with_rows_that_the_catalog_does_not_know_stops_all_statements(
     assert!(cluster.refuse_lost(&[]).is_err());
     // Statements are refused until the worker has given these rows up, or the catalog is another
     // one.
-    stub.report_with(|report| report.adopted = true);
+    stub.change_report(|report| report.adopted = true);
     cluster.ask(worker).await.1.unwrap();
     cluster.refuse_conflicts().unwrap();
 }

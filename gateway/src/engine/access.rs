@@ -11,12 +11,12 @@ use volary_catalog::access::{NewPrincipal, PrincipalChange, PrincipalKind, Right
 use volary_flight_proto::{Error, Result};
 use volary_node::secret;
 
-use super::{Done, Engine, Outcome};
+use super::{Completion, Engine, StatementOutcome};
 use crate::login::{check_new_password, tokens};
 use crate::sql::access::AccessStatement;
 
 /// Returns the columns of the rows that the statement returns. `None` if it returns no rows.
-pub(super) fn columns(statement: &AccessStatement) -> Option<SchemaRef> {
+pub(super) fn answer_columns(statement: &AccessStatement) -> Option<SchemaRef> {
     matches!(statement, AccessStatement::CreateToken { .. }).then(token_columns)
 }
 
@@ -28,7 +28,7 @@ pub(super) async fn run(
     engine: &Engine,
     by: &Arc<Rights>,
     statement: AccessStatement,
-) -> Result<Outcome> {
+) -> Result<StatementOutcome> {
     let catalog = &engine.catalog;
     match statement {
         AccessStatement::Create {
@@ -45,7 +45,7 @@ pub(super) async fn run(
             if kind == PrincipalKind::User {
                 secret::check_for_users(engine.cluster.has_secret())?;
             }
-            let password = hashed(engine, password).await?;
+            let password = hash_password(engine, password).await?;
             let principal = NewPrincipal {
                 name,
                 kind,
@@ -64,7 +64,7 @@ pub(super) async fn run(
             admin,
             limits,
         } => {
-            let password = hashed(engine, password).await?;
+            let password = hash_password(engine, password).await?;
             let change = PrincipalChange {
                 name,
                 kind,
@@ -84,7 +84,7 @@ pub(super) async fn run(
         AccessStatement::Grant {
             grants,
             names,
-            revoke,
+            is_revoke: revoke,
         } => catalog.grant(grants, names, revoke, by).await?,
         AccessStatement::CreateToken {
             name,
@@ -98,10 +98,10 @@ pub(super) async fn run(
             catalog.set_owner(&table, &owner, by).await?;
         }
     }
-    Ok(Outcome::Done(Done::WITHOUT_WRITES))
+    Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
 }
 
-async fn hashed(engine: &Engine, password: Option<String>) -> Result<Option<String>> {
+async fn hash_password(engine: &Engine, password: Option<String>) -> Result<Option<String>> {
     let Some(password) = password else {
         return Ok(None);
     };
@@ -116,7 +116,7 @@ async fn create_token(
     name: String,
     user: Option<String>,
     valid_for: Option<Duration>,
-) -> Result<Outcome> {
+) -> Result<StatementOutcome> {
     let user = user.unwrap_or_else(|| by.user().to_owned());
     let token = tokens::new();
     let hash = tokens::hash(&token).ok_or_else(|| Error::internal("a new token has no hash"))?;
@@ -148,7 +148,7 @@ async fn create_token(
         Arc::new(expires.with_timezone("UTC")),
     ];
     let answer = RecordBatch::try_new(token_columns(), columns).map_err(DataFusionError::from)?;
-    Ok(Outcome::Answer(answer))
+    Ok(StatementOutcome::Answer(answer))
 }
 
 fn token_columns() -> SchemaRef {

@@ -8,11 +8,11 @@ use datafusion::execution::{FunctionRegistry, SessionStateBuilder, SessionStateD
 use datafusion::prelude::SessionConfig;
 use volary_flight_proto::Result;
 use volary_node::value_limit::{self, BoundedFunctions, ValueLimit};
-use volary_planner::narrowing::NarrowingCasts;
+use volary_planner::narrowing_casts::NarrowingCasts;
 use volary_planner::rules::{analyzer_rules, logical_rules, physical_rules, planner_config};
-use volary_planner::session_limits::SessionLimits;
+use volary_planner::session_settings::SessionSettings;
 
-use super::{made_types, type_texts};
+use super::{nested_types, parsed_types};
 use crate::config::Config;
 use crate::sql::names::{CATALOG, PUBLIC};
 
@@ -21,7 +21,7 @@ use crate::sql::names::{CATALOG, PUBLIC};
 pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Result<SessionState> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let target_partitions = config.query.target_partitions.unwrap_or(cores);
-    let limits = SessionLimits::new(
+    let limits = SessionSettings::new(
         config.query.timeout,
         config.query_memory_limit(),
         config.gather.relays,
@@ -34,8 +34,9 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
         .with_batch_size(config.query.batch_rows.max(1));
     let session = ValueLimit(config.query.value_limit()).set(session);
     let defaults = SessionStateDefaults::default_scalar_functions();
-    let functions = value_limit::bounded(&defaults, config.query.value_limit());
-    let making_types = made_types::bounded(&defaults, config.query.max_columns);
+    let functions = value_limit::bounded_functions(&defaults, config.query.value_limit());
+    let type_building_functions =
+        nested_types::bounded_functions(&defaults, config.query.max_columns);
     let mut state = SessionStateBuilder::new()
         .with_config(planner_config(
             session,
@@ -44,7 +45,9 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
         ))
         .with_runtime_env(runtime_env)
         // DataFusion asks this planner before its own planners.
-        .with_expr_planners(vec![Arc::new(made_types::Literals::of(&making_types))])
+        .with_expr_planners(vec![Arc::new(nested_types::BoundedLiteralPlanner::of(
+            &type_building_functions,
+        ))])
         .with_default_features()
         .with_analyzer_rules(analyzer_rules(vec![
             Arc::new(NarrowingCasts),
@@ -53,9 +56,10 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
         .with_optimizer_rules(logical_rules())
         .with_physical_optimizer_rules(physical_rules())
         .build();
-    let reading_types = type_texts::bounded(&defaults, config.query.max_type_depth);
-    let bounded = functions.into_iter().chain(reading_types);
-    for function in bounded.chain(making_types) {
+    let type_parsing_functions =
+        parsed_types::bounded_functions(&defaults, config.query.max_type_depth);
+    let bounded = functions.into_iter().chain(type_parsing_functions);
+    for function in bounded.chain(type_building_functions) {
         state.register_udf(function)?;
     }
     let aggregates = SessionStateDefaults::default_aggregate_functions();

@@ -27,15 +27,15 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use parking_lot::Mutex;
 use volary_catalog::access::{Privilege, Rights};
-use volary_catalog::{State, Table, View, listed};
+use volary_catalog::{CatalogState, Table, View, format_parameters};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
-use volary_node::admission::Place;
+use volary_node::admission::RunPlace;
 use volary_node::memory;
 use volary_node::runtimes::{Runtimes, check_awaited};
 use volary_planner::gather::QueryContext;
-use volary_planner::session_limits::SessionLimits;
+use volary_planner::session_settings::SessionSettings;
 use volary_planner::table::ShardedTable;
 
 use super::errors::with_advice;
@@ -44,10 +44,12 @@ use super::{Engine, Session, settings};
 use crate::cluster::Cluster;
 use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, object_name};
 use crate::sql::parse::{Statement, parse};
-use crate::sql::saved_query::{PlannedBody, SavedQueries, calls, is_plain_call, typed};
+use crate::sql::saved_query::{
+    PlannedBody, SavedQueries, find_calls, is_plain_call, parse_with_types,
+};
 use crate::sql::shape::ShapeLimits;
 use crate::sql::width;
-use crate::sql::{depth, expansion, refused};
+use crate::sql::{depth, expansion, unsupported};
 use crate::system_tables::{self, SystemSchema};
 
 /// Maximum depth of views that read other views.
@@ -59,7 +61,7 @@ pub(crate) struct StatementContext {
     /// DataFusion's session, for planning.
     pub(crate) state: SessionState,
     /// The catalog as of the statement's start.
-    pub(crate) catalog: Arc<State>,
+    pub(crate) catalog: Arc<CatalogState>,
     /// The id of the statement.
     pub(crate) query_id: QueryId,
     /// The workers of the cluster.
@@ -77,9 +79,9 @@ pub(crate) struct StatementContext {
     /// The runtime environment with the query's own memory. The environment of `state` does not
     /// belong to any query.
     runtime_env: Arc<RuntimeEnv>,
-    public: Arc<PublicSchema>,
+    public_schema: Arc<PublicSchema>,
     /// The planned saved queries that the statement calls.
-    queries: Arc<SavedQueries>,
+    saved_queries: Arc<SavedQueries>,
     /// The tables and views that the statement reads, as far as it is planned: see [`Self::reads`].
     reads: Mutex<BTreeMap<String, u64>>,
     /// The parser's settings without the session's changes.
@@ -107,30 +109,30 @@ impl StatementContext {
     ) -> Result<Self> {
         let started = Instant::now();
         let claimant = session.claimant();
-        let owner = claimant.number();
+        let owner = claimant.owner_number();
         let catalog = engine.catalog.state();
         // Takes the rights from the same state of the catalog as the tables.
-        let rights = catalog.access().now(session.rights())?;
+        let rights = catalog.access().current_rights(session.rights())?;
         let current = catalog.snapshot();
         let statistics_exact = snapshot.as_ref().is_none_or(|given| *given == current);
         let counted = (!statistics_exact).then(|| current.clone());
         let snapshot = snapshot.unwrap_or(current);
         let public = Arc::new(PublicSchema {
             catalog: Arc::clone(&catalog),
-            statistics_exact,
+            has_exact_statistics: statistics_exact,
             rights: Arc::clone(&rights),
             views: Mutex::new(HashMap::new()),
         });
         let queries = Arc::new(SavedQueries::default());
-        let mut config = engine.base.config().clone();
+        let mut config = engine.base_state.config().clone();
         let parser = config.options().sql_parser.clone();
         settings::apply(&mut config, &session.settings())?;
-        let memory = SessionLimits::memory(&config).min(memory_of(&rights));
+        let memory = SessionSettings::memory(&config).min(user_memory_limit(&rights));
         config.set_extension(Arc::new(QueryContext {
             query_id,
             owner,
             snapshot: snapshot.clone(),
-            counted,
+            counted_writes: counted,
             lineage: catalog.lineage(),
             tables: Vec::new(),
             peers: Arc::clone(&engine.cluster) as _,
@@ -147,7 +149,7 @@ impl StatementContext {
         let catalogs = MemoryCatalogProviderList::new();
         catalogs.register_catalog(
             CATALOG.to_owned(),
-            Arc::new(Schemas {
+            Arc::new(CatalogSchemas {
                 public: Arc::clone(&public),
                 system: Arc::new(SystemSchema::new(
                     Arc::clone(&engine.cluster),
@@ -161,7 +163,7 @@ impl StatementContext {
         );
         // Clones the session instead of using a builder. A builder would register each of hundreds
         // of functions anew, which takes a quarter of the time that planning a point query takes.
-        let mut state = engine.base.clone();
+        let mut state = engine.base_state.clone();
         *state.config_mut() = config;
         state.register_catalog_list(Arc::new(catalogs));
         state.register_relation_planner(Arc::clone(&queries) as _)?;
@@ -179,8 +181,8 @@ impl StatementContext {
             claimant,
             runtimes: engine.runtimes.of_user(owner),
             rights,
-            public,
-            queries,
+            public_schema: public,
+            saved_queries: queries,
             reads: Mutex::default(),
             parser,
             view_state: OnceLock::new(),
@@ -190,7 +192,7 @@ impl StatementContext {
 
     /// Returns the [number](Claimant::number) of the statement's user.
     pub(super) fn owner(&self) -> u32 {
-        self.claimant.number()
+        self.claimant.owner_number()
     }
 
     /// Returns the task context in which the statement's plans run.
@@ -203,11 +205,12 @@ impl StatementContext {
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many statements wait.
-    pub(super) async fn enter(&self, engine: &Engine) -> Result<Place> {
-        let noted = engine.statements.noted(self.query_id);
-        let gate = &engine.gate;
+    pub(super) async fn wait_for_place(&self, engine: &Engine) -> Result<RunPlace> {
+        let progress = engine.statements.progress(self.query_id);
+        let queue = &engine.queue;
         let env = &self.runtime_env;
-        gate.enter(&self.claimant, false, self.query_id, &noted, env)
+        queue
+            .wait_for_place(&self.claimant, false, self.query_id, &progress, env)
             .await
     }
 
@@ -221,7 +224,7 @@ impl StatementContext {
         let statement = settings::with_full_key(statement);
         let statement = without_if_not_exists(statement);
         self.resolve(&statement, &self.rights, 0).await?;
-        let statement = self.with_source_planned(statement).await?;
+        let statement = self.plan_insert_source(statement).await?;
         let plan = if is_plain_call(&statement) {
             // Keeps the ORDER BY of the called query: the plain call has no operator above the
             // query that could reorder its rows.
@@ -234,8 +237,8 @@ impl StatementContext {
         } else {
             self.plan_with(&self.state, statement).await
         };
-        let plan = plan.map_err(|error| self.with_call(error))?;
-        refuse_statements_within(&plan)?;
+        let plan = plan.map_err(|error| self.advise_call(error))?;
+        refuse_nested_statements(&plan)?;
         Ok(plan)
     }
 
@@ -249,7 +252,7 @@ impl StatementContext {
     /// Returns the statement. In an INSERT … SELECT, a view takes the place of the query, and the
     /// query is planned by itself. Otherwise the planner would take all VALUES inside the INSERT
     /// for rows of the table, even those in a FROM or a CTE.
-    async fn with_source_planned(&self, mut statement: DfStatement) -> Result<DfStatement> {
+    async fn plan_insert_source(&self, mut statement: DfStatement) -> Result<DfStatement> {
         if let DfStatement::Statement(ast) = &mut statement
             && let Ast::Insert(insert) = ast.as_mut()
             && let Some(query) = insert.source.take_if(|query| !is_values(query))
@@ -263,9 +266,9 @@ impl StatementContext {
             while self.catalog.version_of(&name).is_some() {
                 name.push('_');
             }
-            let all = format!("SELECT * FROM {name}");
-            self.public.views.lock().insert(name, view);
-            let parser = Parser::new(&GenericDialect {}).try_with_sql(&all);
+            let select_all = format!("SELECT * FROM {name}");
+            self.public_schema.views.lock().insert(name, view);
+            let parser = Parser::new(&GenericDialect {}).try_with_sql(&select_all);
             let all = parser.and_then(|mut parser| parser.parse_query());
             insert.source = Some(all.map_err(DataFusionError::from)?);
         }
@@ -274,16 +277,19 @@ impl StatementContext {
 
     /// Replaces the error about a missing table if its name is that of a saved query, which the
     /// statement reads like a table. The new error says how to call the saved query.
-    fn with_call(&self, error: Error) -> Error {
-        let queries = self.catalog.views().filter(|view| view.is_query());
+    fn advise_call(&self, error: Error) -> Error {
+        let queries = self.catalog.views().filter(|view| view.is_saved_query());
         let missing = |name: &str| format!("'{CATALOG}.{PUBLIC}.{name}' not found");
         let read = queries
-            .filter(|query| self.queries.get(query.name()).is_some())
+            .filter(|query| self.saved_queries.get(query.name()).is_some())
             .find(|query| error.message().contains(&missing(query.name())));
         let Some(query) = read else {
             return error;
         };
-        let (name, takes) = (query.name(), listed(query.parameters().unwrap_or_default()));
+        let (name, takes) = (
+            query.name(),
+            format_parameters(query.parameters().unwrap_or_default()),
+        );
         Error::invalid(format!(
             "\"{name}\" is a saved query: call it as {name}(…); it takes {takes}"
         ))
@@ -305,7 +311,7 @@ impl StatementContext {
     /// `PERMISSION_DENIED`.
     pub(super) fn check_may_insert(&self, table: &Table) -> Result<()> {
         self.catalog
-            .check(Privilege::Insert, table.name(), &self.rights)
+            .check_privilege(Privilege::Insert, table.name(), &self.rights)
     }
 
     /// Checks that the statement's tables exist and that a user with the rights of `reader` may
@@ -313,7 +319,7 @@ impl StatementContext {
     async fn resolve(&self, statement: &DfStatement, reader: &Rights, depth: usize) -> Result<()> {
         // A called name is never a CTE, even if a CTE has the same name. What is called comes
         // first, so that the error for a missing one says that it is no function.
-        let called = calls(statement)?.into_iter().map(|name| (name, true));
+        let called = find_calls(statement)?.into_iter().map(|name| (name, true));
         let read = self.state.resolve_table_references(statement)?;
         for (name, is_called) in called.chain(read.into_iter().map(|name| (name, false))) {
             refuse_unknown_table(&name)?;
@@ -331,17 +337,17 @@ impl StatementContext {
                 return Err(self.catalog.no_such_table(name, &self.rights));
             }
             if let Some(owner) = self.catalog.owner_of(name) {
-                let privilege = if only_writes(statement, name) {
+                let privilege = if only_writes_to(statement, name) {
                     Privilege::Insert
                 } else {
                     Privilege::Select
                 };
                 if depth == 0 {
-                    self.catalog.check(privilege, name, reader)?;
+                    self.catalog.check_privilege(privilege, name, reader)?;
                 } else {
                     // The error may name what the view reads, because a user who may read a view
                     // may know that.
-                    reader.check(privilege, name, owner)?;
+                    reader.check_privilege(privilege, name, owner)?;
                 }
             }
             if self.catalog.table(name).is_none()
@@ -351,25 +357,27 @@ impl StatementContext {
             }
         }
         let size_of_view = |name: &str| {
-            let query = self.queries.get(name);
-            let query = query.map(|query| size_of(&query.plan));
-            query.unwrap_or_else(|| self.public.size_of_view(name))
+            let query = self.saved_queries.get(name);
+            let query = query.map(|query| count_operators(&query.plan));
+            query.unwrap_or_else(|| self.public_schema.size_of_view(name))
         };
         expansion::check(statement, size_of_view)?;
         let columns_of = |name: &str| match self.catalog.table(name) {
             Some(table) => Some(table.schema().fields().len()),
-            None => self.public.columns_of_view(name),
+            None => self.public_schema.columns_of_view(name),
         };
         width::check(statement, self.shape.max_columns(), columns_of)?;
         self.shape.check_lists(statement)?;
-        refused::check_statement(statement)
+        unsupported::check_statement(statement)
     }
 
     /// Plans a view or a saved query. It reads with the rights of its owner: a user who may read
     /// the view needs no right to the tables below it.
     async fn plan_view(&self, view: &View, depth: usize) -> Result<()> {
         let (name, sql) = (view.name(), view.sql());
-        if self.public.views.lock().contains_key(name) || self.queries.get(name).is_some() {
+        if self.public_schema.views.lock().contains_key(name)
+            || self.saved_queries.get(name).is_some()
+        {
             return Ok(());
         }
         if depth >= MAX_VIEW_DEPTH {
@@ -377,10 +385,14 @@ impl StatementContext {
                 "view {name}: views are nested more than {MAX_VIEW_DEPTH} levels deep, or read each other in a circle"
             )));
         }
-        let kind = if view.is_query() { "query" } else { "view" };
+        let kind = if view.is_saved_query() {
+            "query"
+        } else {
+            "view"
+        };
         let at = |error: Error| error.at(format!("{kind} {name}"));
         let statement = match view.parameters() {
-            Some(parameters) => Box::new(typed(sql, parameters).map_err(at)?),
+            Some(parameters) => Box::new(parse_with_types(sql, parameters).map_err(at)?),
             None => match parse(sql)? {
                 Statement::Planned(statement) => statement,
                 _ => return Err(Error::invalid(format!("view {name} is not a query"))),
@@ -391,14 +403,17 @@ impl StatementContext {
             .await
             .map_err(at)?;
         let plan = self.plan_with(self.view_state(), *statement).await;
-        let plan = plan.map_err(|error| at(self.with_call(error)))?;
+        let plan = plan.map_err(|error| at(self.advise_call(error)))?;
         if let Some(parameters) = view.parameters() {
             let body = PlannedBody::new(parameters, plan);
-            self.queries.insert(name, body);
+            self.saved_queries.insert(name, body);
             return Ok(());
         }
         let view = Arc::new(ViewTable::new(plan, Some(sql.to_owned())));
-        self.public.views.lock().insert(name.to_owned(), view);
+        self.public_schema
+            .views
+            .lock()
+            .insert(name.to_owned(), view);
         Ok(())
     }
 }
@@ -408,7 +423,7 @@ impl StatementContext {
         // A view without an owner was made before there were users, when everybody could do
         // everything.
         let Some(owner) = owner else {
-            return Ok(Arc::new(Rights::open("")));
+            return Ok(Arc::new(Rights::of_open_cluster("")));
         };
         let rights = self.catalog.access().rights(owner);
         rights.cloned().ok_or_else(|| {
@@ -425,7 +440,7 @@ impl StatementContext {
         let plan = plan.map_err(with_advice)?;
         check_awaited()?;
         depth::check(&plan, self.shape.max_columns())?;
-        refused::check_plan(&plan)?;
+        unsupported::check_plan(&plan)?;
         Ok(plan)
     }
 }
@@ -443,16 +458,16 @@ fn is_values(query: &Query) -> bool {
 }
 
 /// Returns the limit for the memory that a query of the user may hold.
-fn memory_of(rights: &Rights) -> memory::Limit {
+fn user_memory_limit(rights: &Rights) -> memory::ByteLimit {
     let bytes = rights.limits().query_memory.unwrap_or(u64::MAX);
-    memory::Limit {
+    memory::ByteLimit {
         bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
         setting: "the user's QUERY_MEMORY",
     }
 }
 
 /// Returns whether the statement adds rows to the table and reads none of the table's rows.
-fn only_writes(statement: &DfStatement, table: &str) -> bool {
+fn only_writes_to(statement: &DfStatement, table: &str) -> bool {
     let DfStatement::Statement(ast) = statement else {
         return false;
     };
@@ -490,19 +505,19 @@ fn defines_view(statement: &DfStatement) -> bool {
 /// Refuses a statement inside another statement. Only the engine runs statements that are not
 /// queries, and it runs them only at the top level. DataFusion would plan them within EXPLAIN, and
 /// EXPLAIN ANALYZE would run them: COPY … TO writes files.
-fn refuse_statements_within(plan: &LogicalPlan) -> Result<()> {
+fn refuse_nested_statements(plan: &LogicalPlan) -> Result<()> {
     let mut is_root = true;
-    let mut within = None;
+    let mut inner_statement = None;
     plan.apply_with_subqueries(|node| {
         if !std::mem::take(&mut is_root)
             && let Some(name) = statement_name(node)
         {
-            within = Some(name.to_owned());
+            inner_statement = Some(name.to_owned());
             return Ok(TreeNodeRecursion::Stop);
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    match within {
+    match inner_statement {
         Some(name) => Err(Error::invalid(format!(
             "{} takes a query, but {name} is not a query",
             statement_name(plan).unwrap_or("this statement")
@@ -529,7 +544,7 @@ fn statement_name(plan: &LogicalPlan) -> Option<&str> {
 /// # Errors
 /// `NOT_FOUND` for a catalog or schema that does not exist. `INVALID_ARGUMENT` for a schema that
 /// belongs to the cluster.
-pub(super) fn name_of_users(reference: &TableReference) -> Result<&str> {
+pub(super) fn user_table_name(reference: &TableReference) -> Result<&str> {
     if let Some(name) = public_name(reference) {
         return Ok(name);
     }
@@ -585,12 +600,12 @@ fn public_name(reference: &TableReference) -> Option<&str> {
 
 /// The schemas of the catalog. DataFusion provides `information_schema` itself.
 #[derive(Debug)]
-struct Schemas {
+struct CatalogSchemas {
     public: Arc<PublicSchema>,
     system: Arc<SystemSchema>,
 }
 
-impl CatalogProvider for Schemas {
+impl CatalogProvider for CatalogSchemas {
     fn schema_names(&self) -> Vec<String> {
         vec![PUBLIC.to_owned(), SYSTEM.to_owned()]
     }
@@ -607,8 +622,8 @@ impl CatalogProvider for Schemas {
 /// The users' tables and views, as of one state of the catalog.
 #[derive(Debug)]
 struct PublicSchema {
-    catalog: Arc<State>,
-    statistics_exact: bool,
+    catalog: Arc<CatalogState>,
+    has_exact_statistics: bool,
     /// The rights of the user who lists the tables. Whether the user may read a table is checked
     /// earlier.
     rights: Arc<Rights>,
@@ -627,12 +642,12 @@ impl PublicSchema {
     /// planned.
     fn size_of_view(&self, name: &str) -> Option<usize> {
         let views = self.views.lock();
-        size_of(views.get(name)?.get_logical_plan()?.as_ref())
+        count_operators(views.get(name)?.get_logical_plan()?.as_ref())
     }
 }
 
 /// Returns the number of operators of a plan.
-fn size_of(plan: &LogicalPlan) -> Option<usize> {
+fn count_operators(plan: &LogicalPlan) -> Option<usize> {
     let mut operators = 0;
     plan.apply_with_subqueries(|_| {
         operators += 1;
@@ -646,11 +661,11 @@ fn size_of(plan: &LogicalPlan) -> Option<usize> {
 impl SchemaProvider for PublicSchema {
     fn table_names(&self) -> Vec<String> {
         let tables = self.catalog.tables().map(|table| table.name());
-        let views = self.catalog.views().filter(|view| !view.is_query());
+        let views = self.catalog.views().filter(|view| !view.is_saved_query());
         let views = views.map(|view| view.name());
         tables
             .chain(views)
-            .filter(|name| self.catalog.is_seen_by(name, &self.rights))
+            .filter(|name| self.catalog.is_visible_to(name, &self.rights))
             .map(str::to_owned)
             .collect()
     }
@@ -659,7 +674,7 @@ impl SchemaProvider for PublicSchema {
         if let Some(table) = self.catalog.table(name) {
             return Ok(Some(Arc::new(ShardedTable::new(
                 Arc::clone(table),
-                self.statistics_exact,
+                self.has_exact_statistics,
             ))));
         }
         if let Some(view) = self.views.lock().get(name) {
@@ -671,7 +686,7 @@ impl SchemaProvider for PublicSchema {
             return Ok(None);
         };
         // A statement that calls a saved query asks for it here too.
-        if view.is_query() {
+        if view.is_saved_query() {
             return Ok(None);
         }
         let columns = LogicalPlan::EmptyRelation(EmptyRelation {

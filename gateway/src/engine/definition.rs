@@ -17,9 +17,9 @@ use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::Engine;
-use super::columns::coerced_schema;
-use super::context::{StatementContext, name_of_users};
+use super::context::{StatementContext, user_table_name};
 use super::errors::with_advice;
+use super::result_columns::coerced_schema;
 use crate::load;
 use crate::sql::names::{identifier, object_name};
 use crate::sql::shape::ShapeLimits;
@@ -30,11 +30,11 @@ const DEFAULT_SHARDS: u32 = 64;
 
 /// The options of CREATE TABLE … WITH (…).
 #[derive(Debug, Default)]
-pub(super) struct Options {
+pub(super) struct TableOptions {
     shard_key: Option<String>,
     shards: Option<u32>,
     sort_key: Vec<String>,
-    reference: bool,
+    is_reference: bool,
 }
 
 /// Creates a table. Returns the number of rows that CREATE TABLE AS has written, or `None` without
@@ -45,8 +45,8 @@ pub(super) async fn create_table(
     mut create: CreateTable,
 ) -> Result<Option<u64>> {
     let name = object_name(&create.name)?;
-    refuse_other_forms(&create)?;
-    let options = Options::parse(&std::mem::take(&mut create.table_options))
+    refuse_unsupported_forms(&create)?;
+    let options = TableOptions::parse(&std::mem::take(&mut create.table_options))
         .map_err(|error| error.at(format!("table {name}")))?;
     let if_exists = match (create.or_replace, create.if_not_exists) {
         (false, false) => IfExists::Fail,
@@ -65,7 +65,7 @@ pub(super) async fn create_table(
     let Some(query) = create.query.take() else {
         context.shape.check_columns(&name, create.columns.len())?;
         let schema = declared_schema(context, create).await?;
-        let definition = definition(&name, schema, &options)?;
+        let definition = table_definition(&name, schema, &options)?;
         let live = placeable_workers(engine)?;
         engine
             .catalog
@@ -78,25 +78,25 @@ pub(super) async fn create_table(
             "table {name}: CREATE TABLE AS takes its columns from the query; rename and cast them there"
         )));
     }
-    let _place = context.enter(engine).await?;
+    let _place = context.wait_for_place(engine).await?;
     let statement = DfStatement::Statement(Box::new(Ast::Query(query)));
     let logical = context.plan(statement).await?;
     let coerced = coerced_schema(&context.state, &logical)?;
     let schema = stored_schema(context.shape, &name, &coerced)?;
-    let definition = definition(&name, schema, &options)?;
+    let definition = table_definition(&name, schema, &options)?;
     let live = placeable_workers(engine)?;
     let physical = context
         .state
         .create_physical_plan(&logical)
         .await
         .map_err(with_advice)?;
-    let source = load::Source::of_plan(physical, context.task(), &context.runtimes)?;
+    let source = load::RowSource::from_plan(physical, context.task(), &context.runtimes)?;
     let (table, write) = engine
         .catalog
         .begin_create(definition, &live, if_exists, &context.rights)
         .await?;
-    load::run(
-        engine.load_parts(context.owner()),
+    load::write_rows(
+        engine.gateway_parts(context.owner()),
         context.query_id,
         &table,
         write,
@@ -120,7 +120,7 @@ pub(super) fn placeable_workers(engine: &Engine) -> Result<Vec<WorkerId>> {
 
 /// Refuses the forms of CREATE TABLE that sqlparser reads and Volary does not support, instead of
 /// ignoring them.
-fn refuse_other_forms(create: &CreateTable) -> Result<()> {
+fn refuse_unsupported_forms(create: &CreateTable) -> Result<()> {
     let refused = [
         (create.temporary, "TEMPORARY"),
         (create.external, "EXTERNAL"),
@@ -205,24 +205,24 @@ fn stored_type(data_type: &DataType) -> Option<DataType> {
         | DataType::Duration(_)
         | DataType::ListView(_)
         | DataType::LargeListView(_) => return None,
-        other => sent_type(other),
+        other => transferable_type(other),
     })
 }
 
 /// Returns the type, made of types that nodes send to each other unchanged: see
 /// [`can_travel`](volary_planner::fragment::encode::can_travel).
-fn sent_type(data_type: &DataType) -> DataType {
+fn transferable_type(data_type: &DataType) -> DataType {
     let sent = |field: &FieldRef| {
         let field = Field::new(
             field.name(),
-            sent_type(field.data_type()),
+            transferable_type(field.data_type()),
             field.is_nullable(),
         )
         .with_metadata(field.metadata().clone());
         Arc::new(field)
     };
     match data_type {
-        DataType::Dictionary(_, values) => sent_type(values),
+        DataType::Dictionary(_, values) => transferable_type(values),
         DataType::List(item) | DataType::LargeList(item) => DataType::List(sent(item)),
         DataType::FixedSizeList(item, size) => DataType::FixedSizeList(sent(item), *size),
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(sent).collect()),
@@ -231,10 +231,10 @@ fn sent_type(data_type: &DataType) -> DataType {
     }
 }
 
-pub(super) fn definition(
+pub(super) fn table_definition(
     name: &str,
     schema: SchemaRef,
-    options: &Options,
+    options: &TableOptions,
 ) -> Result<TableDefinition> {
     let column = |key: &str, column: &str| {
         schema.index_of(column).map_err(|_| {
@@ -250,7 +250,7 @@ pub(super) fn definition(
             .with_sqlstate(SqlState::UndefinedColumn)
         })
     };
-    let kind = match (&options.shard_key, options.reference) {
+    let kind = match (&options.shard_key, options.is_reference) {
         (Some(key), false) => {
             let key = column("shard_key", key)?;
             let field = schema.field(key);
@@ -285,7 +285,7 @@ pub(super) fn definition(
     })
 }
 
-impl Options {
+impl TableOptions {
     fn parse(options: &CreateTableOptions) -> Result<Self> {
         let given = match options {
             CreateTableOptions::None => return Ok(Self::default()),
@@ -299,7 +299,7 @@ impl Options {
                     "option {option} does not have the form name = value"
                 )));
             };
-            parsed.set(&identifier(key), text_of(value), value)?;
+            parsed.set(&identifier(key), literal_text(value), value)?;
         }
         Ok(parsed)
     }
@@ -326,7 +326,7 @@ impl Options {
                 })?);
             }
             "reference" => {
-                self.reference = text.parse().map_err(|_| {
+                self.is_reference = text.parse().map_err(|_| {
                     Error::invalid(format!("reference takes true or false, not {written}"))
                 })?;
             }
@@ -341,7 +341,7 @@ impl Options {
 }
 
 /// Returns the text of a literal, without its quotes.
-fn text_of(value: &Expr) -> String {
+fn literal_text(value: &Expr) -> String {
     match value {
         Expr::Value(literal) => match &literal.value {
             Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => text.clone(),
@@ -361,7 +361,7 @@ pub(super) async fn create_view(
     if view.temporary {
         return Err(Error::unsupported("CREATE VIEW does not take TEMPORARY"));
     }
-    let name = name_of_users(&view.name)?.to_owned();
+    let name = user_table_name(&view.name)?.to_owned();
     // The definition is the whole statement. The catalog keeps only its query.
     let text = view.definition.unwrap_or_default();
     let sql =
@@ -474,7 +474,7 @@ mod tests {
         ] {
             assert_eq!(stored_type(&data_type), Some(stored.clone()));
             let schema = Schema::new(vec![Field::new("c", stored, true)]);
-            assert!(encode::can_travel(&schema));
+            assert!(encode::can_send_unchanged(&schema));
         }
     }
 }

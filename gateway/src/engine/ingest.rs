@@ -13,18 +13,18 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use super::context::StatementContext;
-use super::definition::{Options, definition, placeable_workers, stored_schema};
-use super::{Done, Engine, Session};
-use crate::load::source::Rows;
-use crate::load::{self, Source, fit};
+use super::definition::{TableOptions, placeable_workers, stored_schema, table_definition};
+use super::{Completion, Engine, Session};
+use crate::load::source::RowStream;
+use crate::load::{self, RowSource, fit};
 
 /// The destination of a client's rows.
 #[derive(Debug, Clone)]
-pub struct Ingest {
+pub struct IngestTarget {
     /// The name of the table, in the schema `public`. Upper and lower case are significant.
     pub table: String,
     /// Says whether the table is created if it does not exist.
-    pub create: bool,
+    pub creates_table: bool,
     /// What to do with the rows if the table exists.
     pub if_exists: IfTableExists,
     /// The options of a table that is created: those of CREATE TABLE … WITH.
@@ -69,7 +69,7 @@ impl Engine {
     pub async fn ingest(
         self: &Arc<Self>,
         session: &Session,
-        ingest: Ingest,
+        ingest: IngestTarget,
         rows: IncomingRows,
         query_id: QueryId,
     ) -> Result<u64> {
@@ -83,12 +83,12 @@ impl Engine {
 async fn run(
     engine: Arc<Engine>,
     session: Session,
-    ingest: Ingest,
+    ingest: IngestTarget,
     rows: IncomingRows,
     query_id: QueryId,
-) -> Result<Done> {
+) -> Result<Completion> {
     let context = StatementContext::new(&engine, &session, query_id, None, false)?;
-    let _place = context.enter(&engine).await?;
+    let _place = context.wait_for_place(&engine).await?;
     let table = context.catalog.table(&ingest.table).cloned();
     let written = match (table, ingest.if_exists) {
         (Some(table), IfTableExists::Append) => {
@@ -104,7 +104,7 @@ async fn run(
             )
             .with_sqlstate(SqlState::DuplicateTable));
         }
-        (None, _) if !ingest.create => {
+        (None, _) if !ingest.creates_table => {
             return Err(context
                 .catalog
                 .no_such_table(&ingest.table, &context.rights));
@@ -113,7 +113,7 @@ async fn run(
             create(&engine, &context, &ingest, rows, query_id).await?
         }
     };
-    Ok(Done::with_writes(Some(written)))
+    Ok(Completion::with_writes(Some(written)))
 }
 
 async fn append(
@@ -124,26 +124,32 @@ async fn append(
     query_id: QueryId,
 ) -> Result<u64> {
     context.check_may_insert(table)?;
-    let source = source(engine, table, rows)?;
-    load::append(engine.load_parts(context.owner()), query_id, table, source).await
+    let source = fitted_source(engine, table, rows)?;
+    load::append(
+        engine.gateway_parts(context.owner()),
+        query_id,
+        table,
+        source,
+    )
+    .await
 }
 
 async fn create(
     engine: &Arc<Engine>,
     context: &StatementContext,
-    ingest: &Ingest,
+    ingest: &IngestTarget,
     rows: IncomingRows,
     query_id: QueryId,
 ) -> Result<u64> {
     let name = &ingest.table;
-    let mut options = Options::default();
+    let mut options = TableOptions::default();
     for (option, value) in &ingest.options {
         options
             .set(option, value.clone(), value)
             .map_err(|error| error.at(format!("table {name}")))?;
     }
     let schema = stored_schema(context.shape, name, &rows.schema)?;
-    let definition = definition(name, schema, &options)?;
+    let definition = table_definition(name, schema, &options)?;
     let live = placeable_workers(engine)?;
     let if_exists = match ingest.if_exists {
         IfTableExists::Replace => IfExists::Replace,
@@ -155,9 +161,9 @@ async fn create(
         .await;
     match begun {
         Ok((table, write)) => {
-            let source = source(engine, &table, rows)?;
-            load::run(
-                engine.load_parts(context.owner()),
+            let source = fitted_source(engine, &table, rows)?;
+            load::write_rows(
+                engine.gateway_parts(context.owner()),
                 query_id,
                 &table,
                 write,
@@ -167,8 +173,8 @@ async fn create(
         }
         Err(error) => {
             // Another client may have created the table in the meantime.
-            let made = engine.catalog.state().table(name).cloned();
-            match made {
+            let existing = engine.catalog.state().table(name).cloned();
+            match existing {
                 Some(table) if ingest.if_exists == IfTableExists::Append => {
                     append(engine, context, &table, rows, query_id).await
                 }
@@ -181,13 +187,13 @@ async fn create(
 /// Splits the rows into one partition for each processor and fits them to the table. Several
 /// readers share the client's stream, because fitting and splitting rows takes longer than
 /// receiving them.
-fn source(engine: &Engine, table: &Arc<Table>, rows: IncomingRows) -> Result<Source> {
+fn fitted_source(engine: &Engine, table: &Arc<Table>, rows: IncomingRows) -> Result<RowSource> {
     let fields = rows.schema.fields();
     let names: Vec<_> = fields.iter().map(|field| field.name().clone()).collect();
-    let columns = fit::Columns::of_names(table.name(), table.schema(), &names, &[])?;
-    let readers = engine.base.config().target_partitions();
+    let columns = fit::ColumnMapping::from_names(table.name(), table.schema(), &names, &[])?;
+    let readers = engine.base_state.config().target_partitions();
     let shared = Arc::new(Mutex::new(rows.batches.fuse()));
-    let partition = |()| -> Rows {
+    let partition = |()| -> RowStream {
         let (table, columns) = (Arc::clone(table), columns.clone());
         let shared = Arc::clone(&shared);
         let rows = stream::unfold(shared, |shared| async move {
@@ -200,7 +206,7 @@ fn source(engine: &Engine, table: &Arc<Table>, rows: IncomingRows) -> Result<Sou
         })
         .boxed()
     };
-    Ok(Source::new(
+    Ok(RowSource::new(
         std::iter::repeat_n((), readers).map(partition).collect(),
     ))
 }

@@ -27,15 +27,15 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
 
 use super::context::StatementContext;
-use super::outcome::{Done, Ran};
-use super::parameters::{self, number_of};
+use super::outcome::{Completion, ExecutionResult};
+use super::parameters::{self, parameter_index};
 use super::statement::run_plan;
-use super::{Engine, IncomingRows, Outcome, Session};
+use super::{Engine, IncomingRows, Session, StatementOutcome};
 use crate::sql::parse::{Statement, parse};
 
 /// The outcome of a statement with many rows of parameters.
 #[derive(Debug)]
-pub(crate) enum Each {
+pub(crate) enum InsertEachOutcome {
     /// The rows were inserted. Holds the number of inserted rows.
     Inserted(u64),
     /// Nothing was run, because the rows cannot be inserted as one write: see
@@ -43,10 +43,10 @@ pub(crate) enum Each {
     OneByOne(IncomingRows),
 }
 
-impl Ran for Each {
-    fn done(&self) -> Option<Done> {
+impl ExecutionResult for InsertEachOutcome {
+    fn completion(&self) -> Option<Completion> {
         match self {
-            Self::Inserted(rows) => Some(Done::with_writes(Some(*rows))),
+            Self::Inserted(rows) => Some(Completion::with_writes(Some(*rows))),
             Self::OneByOne(_) => None,
         }
     }
@@ -65,7 +65,7 @@ impl Engine {
         sql: &str,
         rows: IncomingRows,
         query_id: QueryId,
-    ) -> Result<Each> {
+    ) -> Result<InsertEachOutcome> {
         let (engine, own, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
         let work = insert_each(engine, own, sql, rows, query_id);
         self.run_statement(session, query_id, work).await
@@ -78,23 +78,23 @@ async fn insert_each(
     sql: String,
     rows: IncomingRows,
     query_id: QueryId,
-) -> Result<Each> {
+) -> Result<InsertEachOutcome> {
     let Statement::Planned(statement) = parse(&sql)? else {
-        return Ok(Each::OneByOne(rows));
+        return Ok(InsertEachOutcome::OneByOne(rows));
     };
     let context = StatementContext::new(&engine, &session, query_id, None, false)?;
     let LogicalPlan::Dml(insert) = context.plan(*statement).await? else {
-        return Ok(Each::OneByOne(rows));
+        return Ok(InsertEachOutcome::OneByOne(rows));
     };
-    let wanted = parameters::types(&LogicalPlan::Dml(insert.clone()))?;
+    let wanted = parameters::parameter_types(&LogicalPlan::Dml(insert.clone()))?;
     parameters::check_count(wanted.len(), rows.schema.fields().len())?;
-    let columns = Columns::new(&rows.schema, wanted);
+    let columns = ParameterColumns::new(&rows.schema, wanted);
     let stream = Arc::new(OnceStream {
         schema: Arc::clone(&columns.schema),
         batches: Mutex::new(None),
     });
-    let Some(input) = with_rows(&insert.input, &columns, &stream)? else {
-        return Ok(Each::OneByOne(rows));
+    let Some(input) = streaming_input(&insert.input, &columns, &stream)? else {
+        return Ok(InsertEachOutcome::OneByOne(rows));
     };
     *stream.batches.lock() = Some(rows.batches);
     let plan = LogicalPlan::Dml(DmlStatement::new(
@@ -104,25 +104,29 @@ async fn insert_each(
         Arc::new(input),
     ));
     match run_plan(&engine, &session, &context, plan).await? {
-        Outcome::Done(done) => Ok(Each::Inserted(done.rows.unwrap_or_default())),
-        Outcome::Rows(_) | Outcome::Answer(_) => {
+        StatementOutcome::Done(done) => {
+            Ok(InsertEachOutcome::Inserted(done.rows.unwrap_or_default()))
+        }
+        StatementOutcome::Rows(_) | StatementOutcome::Answer(_) => {
             Err(Error::internal("an INSERT was planned as a query"))
         }
     }
 }
 
 /// The columns of the rows, and the types that the statement wants for them.
-struct Columns {
+struct ParameterColumns {
     schema: SchemaRef,
     /// The type to cast each column to, by position. `None` if the column is used as it comes.
     casts: Vec<Option<DataType>>,
 }
 
-impl Columns {
+impl ParameterColumns {
     fn new(given: &Schema, wanted: Vec<Option<DataType>>) -> Self {
         let fields = given.fields().iter().enumerate();
         let fields: Vec<_> = fields
-            .map(|(index, field)| Field::new(name(index + 1), field.data_type().clone(), true))
+            .map(|(index, field)| {
+                Field::new(parameter_name(index + 1), field.data_type().clone(), true)
+            })
             .collect();
         let casts = fields.iter().zip(wanted).map(|(field, wanted)| {
             // Numbers keep their own type in computations, as literals of their values would. The
@@ -144,12 +148,12 @@ impl Columns {
 
     /// Returns whether an item of VALUES that is computed from columns has the same value for each
     /// row as if the values of the row were bound to its parameters.
-    fn computes_as_bound(&self, item: &Expr) -> bool {
+    fn has_same_value_as_bound(&self, item: &Expr) -> bool {
         if let Expr::Placeholder(_) = item {
             return true;
         }
         !matches_within(item, |part| match part {
-            Expr::Placeholder(parameter) => number_of(parameter)
+            Expr::Placeholder(parameter) => parameter_index(parameter)
                 .and_then(|index| self.casts.get(index))
                 .is_none_or(Option::is_some),
             part => is_query(part),
@@ -157,15 +161,15 @@ impl Columns {
     }
 
     /// Returns the expression with columns in place of its parameters.
-    fn in_place_of_parameters(&self, expression: Expr, scan: &LogicalPlan) -> DfResult<Expr> {
+    fn replace_parameters(&self, expression: Expr, scan: &LogicalPlan) -> DfResult<Expr> {
         let replaced = expression.transform_up(|part| {
             let Expr::Placeholder(parameter) = &part else {
                 return Ok(Transformed::no(part));
             };
-            let Some(index) = number_of(parameter) else {
+            let Some(index) = parameter_index(parameter) else {
                 return Ok(Transformed::no(part));
             };
-            let column = Expr::Column(Column::from_name(name(index + 1)));
+            let column = Expr::Column(Column::from_name(parameter_name(index + 1)));
             Ok(Transformed::yes(match self.casts.get(index) {
                 Some(Some(wanted)) => column.cast_to(wanted, scan.schema())?,
                 _ => column,
@@ -175,7 +179,7 @@ impl Columns {
     }
 }
 
-fn name(number: usize) -> String {
+fn parameter_name(number: usize) -> String {
     format!("${number}")
 }
 
@@ -184,13 +188,13 @@ fn name(number: usize) -> String {
 /// input may be something else than one row of VALUES. It may have subqueries, which would be run
 /// once for all rows. It may compute with a parameter that is cast, while [`parameters::bind`]
 /// decides for each value whether to cast it. Or a column of VALUES may have the type NULL.
-fn with_rows(
+fn streaming_input(
     input: &LogicalPlan,
-    columns: &Columns,
+    columns: &ParameterColumns,
     stream: &Arc<OnceStream>,
 ) -> Result<Option<LogicalPlan>> {
     // The planner puts a projection above VALUES that casts rows to the table's columns.
-    let (above, values) = match input {
+    let (projection_above, values) = match input {
         LogicalPlan::Projection(projection) => (Some(projection), projection.input.as_ref()),
         values => (None, values),
     };
@@ -200,9 +204,9 @@ fn with_rows(
     let [row] = values.as_slice() else {
         return Ok(None);
     };
-    let above_has_more =
-        above.is_some_and(|above| above.expr.iter().any(has_parameters_or_queries));
-    if above_has_more || !row.iter().all(|item| columns.computes_as_bound(item)) {
+    let projection_computes =
+        projection_above.is_some_and(|above| above.expr.iter().any(has_parameters_or_queries));
+    if projection_computes || !row.iter().all(|item| columns.has_same_value_as_bound(item)) {
         return Ok(None);
     }
     if schema
@@ -219,14 +223,14 @@ fn with_rows(
     let source = provider_as_source(Arc::new(table));
     let scan = LogicalPlanBuilder::scan("parameters", source, None)?.build()?;
     let expressions = row.iter().zip(schema.fields()).map(|(expression, field)| {
-        let expression = columns.in_place_of_parameters(expression.clone(), &scan)?;
+        let expression = columns.replace_parameters(expression.clone(), &scan)?;
         let cast = expression.cast_to(field.data_type(), scan.schema())?;
         Ok(cast.alias(field.name()))
     });
     let expressions = expressions.collect::<DfResult<Vec<_>>>()?;
     let rows = Projection::try_new(expressions, Arc::new(scan))?;
     let rows = LogicalPlan::Projection(rows);
-    Ok(Some(match above {
+    Ok(Some(match projection_above {
         None => rows,
         Some(above) => {
             LogicalPlan::Projection(Projection::try_new(above.expr.clone(), Arc::new(rows))?)

@@ -8,16 +8,12 @@
 mod access;
 /// Builds the functions, rules, settings and memory that all statements share.
 mod base;
-/// Determines the columns of the rows that a statement returns.
-mod columns;
 /// Sets up DataFusion's session for one statement: tables, settings and rules.
 pub mod context;
 /// Runs CREATE and DROP of tables, and CREATE VIEW.
 mod definition;
 /// Turns DataFusion's errors into errors for users.
 mod errors;
-/// Lets statements wait until they may run.
-mod gate;
 /// Keeps generic plans for statements that are run repeatedly.
 mod generic;
 /// Writes rows that clients send as Arrow batches.
@@ -27,13 +23,17 @@ mod insert_each;
 /// Recognises queries that only list what the gateway knows.
 mod listing;
 /// Limits the functions that build nested types.
-mod made_types;
+mod nested_types;
 /// Defines the outcomes of statements, and records them.
 mod outcome;
 /// Binds and casts parameters.
 mod parameters;
+/// Limits the functions that read a type from a text.
+mod parsed_types;
 /// Represents a planned query and the stream of its rows.
 pub mod query;
+/// Determines the columns of the rows that a statement returns.
+mod result_columns;
 /// Creates and drops saved queries: queries with parameters that the catalog keeps.
 mod saved_query;
 /// Represents clients' sessions with their settings.
@@ -42,10 +42,10 @@ pub mod session;
 pub mod settings;
 /// Plans and runs one statement.
 mod statement;
+/// Lets statements wait until they may run.
+mod statement_queue;
 /// Handles BEGIN, COMMIT and ROLLBACK.
 mod transaction;
-/// Limits the functions that read a type from a text.
-mod type_texts;
 /// Finds the values of an INSERT that do not fit their columns.
 mod unfit_values;
 
@@ -56,31 +56,31 @@ use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use volary_flight_proto::Result;
-use volary_node::unfinished::Unfinished;
+use volary_node::message_budget::MessageBudget;
 use volary_node::{Runtimes, memory};
 
-pub(crate) use gate::Gate;
-pub use ingest::{IfTableExists, IncomingRows, Ingest};
-pub(crate) use insert_each::Each;
-pub use outcome::{Done, Outcome};
-pub use query::{Planned, Query};
+pub use ingest::{IfTableExists, IncomingRows, IngestTarget};
+pub(crate) use insert_each::InsertEachOutcome;
+pub use outcome::{Completion, StatementOutcome};
+pub use query::{EarlierPlan, PlannedQuery};
 pub use session::{Caller, Session};
+pub(crate) use statement_queue::StatementQueue;
 use volary_catalog::Catalog;
 use volary_catalog::access::{Access, Rights};
 
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::load::{self, Loads};
+use crate::load::{self, LoadRegistry};
 use crate::login::Passwords;
 use crate::statements::Statements;
-use crate::system_tables::{self, Usage};
+use crate::system_tables::{self, LimitUsage};
 
 use crate::sql::names::{CATALOG, PUBLIC, SYSTEM};
 use generic::GenericPlans;
 
 /// The columns and parameters of a statement, found without running it.
 #[derive(Debug, Clone)]
-pub struct Description {
+pub struct StatementDescription {
     /// The columns of the result, in DataFusion's own types. `None` for a statement that returns no
     /// rows (DDL, DML, COPY, SET).
     pub rows: Option<SchemaRef>,
@@ -112,14 +112,14 @@ pub struct Engine {
     runtimes: Runtimes,
     statements: Arc<Statements>,
     /// How much of the gateway's limits is in use.
-    usage: Arc<Usage>,
+    usage: Arc<LimitUsage>,
     passwords: Arc<Passwords>,
-    gate: Gate,
-    memory: memory::PerQuery,
-    loads: Loads,
+    queue: StatementQueue,
+    memory: memory::QueryMemory,
+    loads: LoadRegistry,
     generic_plans: GenericPlans,
     /// The functions, rules and settings that all statements share.
-    base: SessionState,
+    base_state: SessionState,
 }
 
 impl Engine {
@@ -137,21 +137,21 @@ impl Engine {
         passwords: Arc<Passwords>,
     ) -> Result<Self> {
         let statements = Arc::new(Statements::new(config.query.history));
-        let gate = Gate::new(&config.query);
-        let usage = Usage {
+        let queue = StatementQueue::new(&config.query);
+        let usage = LimitUsage {
             config: Arc::clone(&config),
-            places: gate.places(),
-            kept_places: gate.kept_places(),
-            unfinished: config.query.unfinished(),
+            places: queue.places(),
+            kept_places: queue.kept_places(),
+            message_budget: config.query.message_budget(),
         };
         Ok(Self {
-            base: base::base_state(&config, Arc::clone(&runtime_env))?,
-            memory: memory::PerQuery::new(runtime_env, config.memory_limit()),
-            gate,
+            base_state: base::base_state(&config, Arc::clone(&runtime_env))?,
+            memory: memory::QueryMemory::new(runtime_env, config.memory_limit()),
+            queue,
             usage: Arc::new(usage),
             statements,
             passwords,
-            loads: Loads::default(),
+            loads: LoadRegistry::default(),
             generic_plans: GenericPlans::new(config.query.generic_plans.bytes()),
             config,
             catalog,
@@ -166,13 +166,13 @@ impl Engine {
     }
 
     /// Returns the memory budget of messages that have not arrived completely.
-    pub(crate) fn unfinished(&self) -> &Unfinished {
-        &self.usage.unfinished
+    pub(crate) fn message_budget(&self) -> &MessageBudget {
+        &self.usage.message_budget
     }
 
     /// Returns whether the user for whom a query was planned may still read what the query reads.
     /// Any change of users, roles or grants since planning makes this false.
-    pub(crate) fn is_allowed_still(&self, query: &Query) -> bool {
+    pub(crate) fn is_still_allowed(&self, query: &PlannedQuery) -> bool {
         Arc::ptr_eq(&query.access, &self.access())
     }
 
@@ -182,7 +182,7 @@ impl Engine {
     /// # Errors
     /// `NOT_FOUND`, with the name.
     pub fn refuse_changes(&self, reads: &BTreeMap<String, u64>) -> Result<()> {
-        self.catalog.state().refuse_changes(reads)
+        self.catalog.state().check_unchanged(reads)
     }
 
     /// Returns the users, roles and grants of the catalog.
@@ -203,7 +203,7 @@ impl Engine {
                 columns: Arc::clone(columns),
             };
         let tables = state.tables();
-        let tables = tables.filter(|table| rights.sees(table.name(), table.owner()));
+        let tables = tables.filter(|table| rights.may_see(table.name(), table.owner()));
         let tables = tables.map(|table| {
             let table_type = if table.is_reference() {
                 "REFERENCE TABLE"
@@ -214,7 +214,7 @@ impl Engine {
         });
         let views = state
             .views()
-            .filter(|view| !view.is_query() && rights.sees(view.name(), view.owner()))
+            .filter(|view| !view.is_saved_query() && rights.may_see(view.name(), view.owner()))
             .map(|view| listing(PUBLIC, view.name(), "VIEW", view.schema()));
         let system = system_tables::all()
             .into_iter()
@@ -223,8 +223,8 @@ impl Engine {
     }
 
     /// Returns what a load for the user with this number needs.
-    fn load_parts(&self, owner: u32) -> load::Parts {
-        load::Parts {
+    fn gateway_parts(&self, owner: u32) -> load::GatewayParts {
+        load::GatewayParts {
             owner,
             catalog: self.catalog.clone(),
             cluster: Arc::clone(&self.cluster),

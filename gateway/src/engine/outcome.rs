@@ -4,22 +4,22 @@ use arrow::record_batch::RecordBatch;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 
-use super::{Engine, Query, Session};
+use super::{Engine, PlannedQuery, Session};
 
 /// The outcome of executing a statement.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum StatementOutcome {
     /// The statement is a query. It is planned and can be started.
-    Rows(Box<Query>),
+    Rows(Box<PlannedQuery>),
     /// The statement was run.
-    Done(Done),
+    Done(Completion),
     /// The statement was run and returned these rows.
     Answer(RecordBatch),
 }
 
 /// The work of a statement that was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Done {
+pub struct Completion {
     /// The number of rows that the statement wrote. `None` for statements that do not write rows
     /// (DDL, SET).
     pub rows: Option<u64>,
@@ -28,7 +28,7 @@ pub struct Done {
     has_written: bool,
 }
 
-impl Done {
+impl Completion {
     /// The work of a statement that changes nothing that ROLLBACK would have to undo.
     pub(super) const WITHOUT_WRITES: Self = Self {
         rows: None,
@@ -46,25 +46,25 @@ impl Done {
 }
 
 /// A result of running a statement.
-pub(super) trait Ran {
+pub(super) trait ExecutionResult {
     /// Returns the work of the statement. `None` if the statement was not run, or only planned.
-    fn done(&self) -> Option<Done>;
+    fn completion(&self) -> Option<Completion>;
 }
 
-impl Ran for Done {
-    fn done(&self) -> Option<Done> {
+impl ExecutionResult for Completion {
+    fn completion(&self) -> Option<Completion> {
         Some(*self)
     }
 }
 
-impl Ran for Outcome {
-    fn done(&self) -> Option<Done> {
+impl ExecutionResult for StatementOutcome {
+    fn completion(&self) -> Option<Completion> {
         match self {
             Self::Rows(_) => None,
             Self::Done(done) => Some(*done),
-            Self::Answer(rows) => Some(Done {
+            Self::Answer(rows) => Some(Completion {
                 rows: Some(rows.num_rows() as u64),
-                ..Done::WITHOUT_WRITES
+                ..Completion::WITHOUT_WRITES
             }),
         }
     }
@@ -73,27 +73,27 @@ impl Ran for Outcome {
 impl Engine {
     /// Runs a statement on the CPU runtime, and notes its work in the session and in the list of
     /// statements.
-    pub(super) fn run_statement<T: Ran + Send + 'static>(
+    pub(super) fn run_statement<T: ExecutionResult + Send + 'static>(
         &self,
         session: &Session,
         query_id: QueryId,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> impl Future<Output = Result<T>> {
-        let since_begin = session.since_begin.clone();
+        let transaction = session.transaction.clone();
         // The session learns of a write even if nobody waits for the outcome any more.
         let noted = async move {
             let ran = work.await?;
-            if ran.done().is_some_and(|done| done.has_written) {
-                since_begin.has_written();
+            if ran.completion().is_some_and(|done| done.has_written) {
+                transaction.note_write();
             }
             Ok(ran)
         };
         let running = self.on_cpu(session, noted);
         async move {
             let ran = running.await?;
-            if let Some(done) = ran.done() {
+            if let Some(done) = ran.completion() {
                 self.statements
-                    .done(query_id, done.rows.unwrap_or_default());
+                    .set_done(query_id, done.rows.unwrap_or_default());
             }
             Ok(ran)
         }

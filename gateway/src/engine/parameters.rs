@@ -25,7 +25,7 @@ use crate::sql_type::sql_type_name;
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for parameters that are not numbered from 1 without a gap.
-pub(super) fn types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>> {
+pub(super) fn parameter_types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>> {
     let mut by_name: HashMap<String, Option<DataType>> = plan.get_parameter_types()?;
     let count = by_name.len();
     let mut types = Vec::with_capacity(count);
@@ -42,7 +42,7 @@ pub(super) fn types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>> {
 }
 
 /// Returns the number of a parameter `$n`, counted from 0.
-pub(super) fn number_of(parameter: &Placeholder) -> Option<usize> {
+pub(super) fn parameter_index(parameter: &Placeholder) -> Option<usize> {
     let number: usize = parameter.id.strip_prefix('$')?.parse().ok()?;
     number.checked_sub(1)
 }
@@ -64,12 +64,12 @@ impl Parameters {
     ///
     /// # Errors
     /// See [`types`].
-    pub(super) fn of(plan: &LogicalPlan) -> Result<Self> {
-        let types = types(plan)?;
+    pub(super) fn from_plan(plan: &LogicalPlan) -> Result<Self> {
+        let types = parameter_types(plan)?;
         let operands = if types.is_empty() {
             HashSet::new()
         } else {
-            operands(plan)?
+            arithmetic_parameters(plan)?
         };
         let parameters = (1..).zip(types).map(|(number, wanted)| Parameter {
             wanted,
@@ -99,7 +99,7 @@ impl Parameters {
         columns
             .map(|(number, (column, parameter))| match &parameter.wanted {
                 Some(wanted) if !(parameter.is_computed_with && are_numbers(column, wanted)) => {
-                    as_wanted(number, column, wanted)
+                    cast_if_unchanged(number, column, wanted)
                 }
                 _ => Ok(ScalarValue::try_from_array(column, 0)?),
             })
@@ -135,7 +135,7 @@ pub(super) fn check_count(parameters: usize, values: usize) -> Result<()> {
 /// # Errors
 /// Returns the errors of [`Parameters::values`].
 pub(super) fn bind(plan: LogicalPlan, values: Option<&RecordBatch>) -> Result<LogicalPlan> {
-    let values = Parameters::of(&plan)?.values(values)?;
+    let values = Parameters::from_plan(&plan)?.values(values)?;
     if values.is_empty() {
         return Ok(plan);
     }
@@ -144,7 +144,7 @@ pub(super) fn bind(plan: LogicalPlan, values: Option<&RecordBatch>) -> Result<Lo
         LogicalPlan::Dml(statement) => {
             let planned = Arc::clone(statement.input.schema());
             let bound = LogicalPlan::Dml(statement).with_param_values(values)?;
-            Ok(with_input_of_types(bound, &planned)?)
+            Ok(cast_input(bound, &planned)?)
         }
         query => Ok(query.with_param_values(values)?),
     }
@@ -152,7 +152,7 @@ pub(super) fn bind(plan: LogicalPlan, values: Option<&RecordBatch>) -> Result<Lo
 
 /// Returns the names of the parameters that are added, multiplied and so on. Such an operator gives
 /// another result for an equal value of another type: `5 / 2.0` is not `5 / 2`.
-fn operands(plan: &LogicalPlan) -> Result<HashSet<String>> {
+fn arithmetic_parameters(plan: &LogicalPlan) -> Result<HashSet<String>> {
     let mut names = HashSet::new();
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expression| {
@@ -180,7 +180,7 @@ fn are_numbers(column: &ArrayRef, wanted: &DataType) -> bool {
 /// Casts the value to the type that the plan wants, because shard keys are found by that type.
 /// Returns the value as it was given if the cast would change it. The analyzer then finds a common
 /// type for both sides, as it does for literals.
-fn as_wanted(number: usize, column: &ArrayRef, wanted: &DataType) -> Result<ScalarValue> {
+fn cast_if_unchanged(number: usize, column: &ArrayRef, wanted: &DataType) -> Result<ScalarValue> {
     let given = ScalarValue::try_from_array(column, 0)?;
     if column.data_type() == wanted {
         return Ok(given);
@@ -209,10 +209,10 @@ fn as_wanted(number: usize, column: &ArrayRef, wanted: &DataType) -> Result<Scal
     };
     // A text is parsed, like the text of a literal. The same value may be written in many ways, so
     // comparing the texts would prove nothing.
-    let may_differ = given.is_null()
+    let skips_comparison = given.is_null()
         || column.data_type().is_string()
         || !can_cast_types(wanted, column.data_type());
-    let is_same = may_differ
+    let is_same = skips_comparison
         || cast_with_options(&cast, column.data_type(), &strict)
             .and_then(|back| Ok(ScalarValue::try_from_array(&back, 0)? == given))
             .unwrap_or(false);
@@ -226,7 +226,7 @@ fn as_wanted(number: usize, column: &ArrayRef, wanted: &DataType) -> Result<Scal
 /// Casts the rows of a statement that writes to the types that were planned. The planner adds casts
 /// to the table's types where it sees other types. It does not see the type of a value that keeps
 /// its own type, so that value is cast here.
-fn with_input_of_types(plan: LogicalPlan, planned: &DFSchema) -> DfResult<LogicalPlan> {
+fn cast_input(plan: LogicalPlan, planned: &DFSchema) -> DfResult<LogicalPlan> {
     let LogicalPlan::Dml(statement) = plan else {
         return Ok(plan);
     };
@@ -294,7 +294,7 @@ mod tests {
     }
 
     fn bound_type(value: &ArrayRef, wanted: &DataType) -> DataType {
-        as_wanted(1, value, wanted).unwrap().data_type()
+        cast_if_unchanged(1, value, wanted).unwrap().data_type()
     }
 
     #[test]
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn text_that_is_none_of_the_type_is_refused() {
-        let error = as_wanted(1, &text("kea"), &DataType::Int64).unwrap_err();
+        let error = cast_if_unchanged(1, &text("kea"), &DataType::Int64).unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArgument);
         assert!(
             error.message().contains("parameter 1 is VARCHAR"),

@@ -18,40 +18,40 @@ use volary_flight_proto::ids::{QueryId, WorkerId};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, Result};
-use volary_gather::InTurns;
-use volary_gather::announced::Announced;
-use volary_gather::passed_on::PassedOn;
+use volary_gather::MergedStreams;
+use volary_gather::announced_schema::AnnouncedSchema;
+use volary_gather::forwarded::ForwardedMessage;
 use volary_node::Runtimes;
-use volary_node::admission::Place;
-use volary_node::run::runnable;
+use volary_node::admission::RunPlace;
+use volary_node::run::make_runnable;
 use volary_node::runtimes::CpuStream;
 use volary_planner::gather::{GatherExec, QueryContext};
 
-use super::columns::fingerprint_of;
-use super::gate::{Gate, READER_TIMEOUT};
+use super::result_columns::columns_fingerprint;
 use super::session::Claimant;
-use crate::statements::Noted;
+use super::statement_queue::{READER_TIMEOUT, StatementQueue};
+use crate::statements::ProgressHandle;
 
 /// Maximum number of workers' streams that are read inline. The task that sends their messages to
 /// the client then opens and reads the streams itself, without a hand-over to the CPU runtime.
 /// Opening thousands of streams in that task would keep other work waiting.
-const MOST_READ_INLINE: usize = 16;
+const MAX_INLINE_STREAMS: usize = 16;
 
 /// The results of planning a query that planning it again needs.
 #[derive(Debug, Clone, Default)]
-pub struct Planned {
+pub struct EarlierPlan {
     /// The snapshot that the query sees. `None` for the writes that are committed now.
     pub snapshot: Option<Snapshot>,
     /// The tables and views of the schema `public` that the query reads, by name. The number is a
     /// table's id, or the fingerprint of a view's text and owner.
     pub reads: BTreeMap<String, u64>,
     /// The fingerprint of the query's columns. `None` if it is not known.
-    pub columns: Option<u64>,
+    pub columns_fingerprint: Option<u64>,
 }
 
 /// A planned query. Dropping it, or the stream of its rows, ends it on all nodes.
 #[derive(Debug)]
-pub struct Query {
+pub struct PlannedQuery {
     /// The id of the query.
     pub id: QueryId,
     /// The columns of the query.
@@ -65,22 +65,22 @@ pub struct Query {
     pub(super) plan: Arc<dyn ExecutionPlan>,
     pub(super) task: Arc<TaskContext>,
     pub(super) runtimes: Runtimes,
-    pub(super) planned_in: Duration,
-    pub(super) gate: Gate,
+    pub(super) planning_time: Duration,
+    pub(super) queue: StatementQueue,
     pub(super) claimant: Claimant,
     /// Says whether the query only lists what the gateway knows.
     pub(super) is_listing: bool,
 }
 
-impl Query {
+impl PlannedQuery {
     /// Returns the gate at which the query waits for its place.
-    pub(crate) fn gate(&self) -> &Gate {
-        &self.gate
+    pub(crate) fn queue(&self) -> &StatementQueue {
+        &self.queue
     }
 
     /// Returns the fingerprint of the query's columns: see [`Planned::columns`].
-    pub fn columns(&self) -> u64 {
-        fingerprint_of(&self.schema)
+    pub fn columns_fingerprint(&self) -> u64 {
+        columns_fingerprint(&self.schema)
     }
 
     /// Returns a ticket for each worker. Returns `None` unless the query's rows are exactly those
@@ -88,11 +88,14 @@ impl Query {
     ///
     /// # Errors
     /// Returns an error if the workers' fragment cannot be encoded.
-    pub fn parts(&self) -> Result<Option<Vec<FragmentTicket>>> {
+    pub fn worker_tickets(&self) -> Result<Option<Vec<FragmentTicket>>> {
         let Some(gather) = self.gather() else {
             return Ok(None);
         };
-        let (query, config) = (QueryContext::of(&self.task)?, self.task.session_config());
+        let (query, config) = (
+            QueryContext::from_task(&self.task)?,
+            self.task.session_config(),
+        );
         Ok(gather.parts(&query, config.batch_size())?)
     }
 
@@ -101,11 +104,11 @@ impl Query {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if the ticket is not valid.
-    pub fn of_part(self, part: FragmentTicket) -> Result<Self> {
-        let others = self
+    pub fn into_part(self, part: FragmentTicket) -> Result<Self> {
+        let replicas = self
             .gather()
-            .map(|gather| gather.others_than(WorkerId(part.worker_id)));
-        let gather = GatherExec::of_part(part, self.plan.schema(), others.unwrap_or_default())?;
+            .map(|gather| gather.replicas_of(WorkerId(part.worker_id)));
+        let gather = GatherExec::from_part(part, self.plan.schema(), replicas.unwrap_or_default())?;
         Ok(Self {
             plan: Arc::new(gather),
             ..self
@@ -113,8 +116,8 @@ impl Query {
     }
 
     /// Notes the plan and the planning time of a query that does not run on this gateway.
-    pub fn note(&self, noted: &Noted) {
-        noted.planned(&self.plan, self.planned_in);
+    pub fn note(&self, progress: &ProgressHandle) {
+        progress.set_planned(&self.plan, self.planning_time);
     }
 
     /// Returns the gather, if the whole query consists of one gather.
@@ -128,8 +131,8 @@ impl Query {
 
     /// Returns whether the query's rows are exactly those of its workers. The workers' messages can
     /// then be sent to the client undecoded.
-    pub(crate) fn has_workers_rows_as_they_are(&self) -> bool {
-        self.gather().is_some_and(GatherExec::has_rows_as_they_are)
+    pub(crate) fn passes_rows_unchanged(&self) -> bool {
+        self.gather().is_some_and(GatherExec::passes_rows_unchanged)
     }
 
     /// Waits for a place and runs the query. Returns the messages of its workers, for a client that
@@ -140,14 +143,14 @@ impl Query {
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many statements wait. `INTERNAL` if the workers' rows are not
     /// those of the query.
-    pub(crate) async fn start_passing_on(
+    pub(crate) async fn start_forwarding(
         self,
-        noted: Noted,
-        announced: &Announced,
-    ) -> Result<impl Stream<Item = Result<PassedOn>> + Send + use<>> {
-        noted.planned(&self.plan, self.planned_in);
+        progress: ProgressHandle,
+        announced: &AnnouncedSchema,
+    ) -> Result<impl Stream<Item = Result<ForwardedMessage>> + Send + use<>> {
+        progress.set_planned(&self.plan, self.planning_time);
         let streams = match self.gather() {
-            Some(gather) => gather.passed_on(announced, &self.task)?,
+            Some(gather) => gather.forwarded_streams(announced, &self.task)?,
             None => None,
         };
         let streams = streams.ok_or_else(|| {
@@ -155,19 +158,19 @@ impl Query {
         })?;
         let env = self.task.runtime_env();
         let place = self
-            .gate
-            .enter(&self.claimant, false, self.id, &noted, &env)
+            .queue
+            .wait_for_place(&self.claimant, false, self.id, &progress, &env)
             .await?;
-        let is_many = streams.len() > MOST_READ_INLINE;
-        let messages = InTurns::new(streams);
+        let is_many = streams.len() > MAX_INLINE_STREAMS;
+        let messages = MergedStreams::new(streams);
         let messages = if is_many {
-            let handed = self.runtimes.read_on_cpu(messages, READER_TIMEOUT);
-            handed.boxed()
+            let on_cpu = self.runtimes.read_on_cpu(messages, READER_TIMEOUT);
+            on_cpu.boxed()
         } else {
             messages.boxed()
         };
         Ok(messages.map(move |message| {
-            let _held = &place;
+            let _place = &place;
             message
         }))
     }
@@ -178,17 +181,17 @@ impl Query {
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many statements wait.
-    pub async fn start(self, noted: Noted) -> Result<CpuStream> {
-        noted.planned(&self.plan, self.planned_in);
+    pub async fn start(self, progress: ProgressHandle) -> Result<CpuStream> {
+        progress.set_planned(&self.plan, self.planning_time);
         let env = self.task.runtime_env();
-        let gate = &self.gate;
-        let place = gate
-            .enter(&self.claimant, self.is_listing, self.id, &noted, &env)
+        let queue = &self.queue;
+        let place = queue
+            .wait_for_place(&self.claimant, self.is_listing, self.id, &progress, &env)
             .await?;
         let (rows, end) = {
             // Operators spawn their tasks on the runtime in which they are started.
             let _cpu = self.runtimes.cpu().enter();
-            let (plan, end) = runnable(self.plan, &self.task, &self.runtimes)?;
+            let (plan, end) = make_runnable(self.plan, &self.task, &self.runtimes)?;
             (execute_stream(plan, self.task)?, end)
         };
         let stream = QueryStream {
@@ -207,7 +210,7 @@ impl Query {
 struct QueryStream {
     rows: SendableRecordBatchStream,
     schema: SchemaRef,
-    _place: Place,
+    _place: RunPlace,
 }
 
 impl Stream for QueryStream {

@@ -4,9 +4,9 @@ use volary_catalog::NewView;
 use volary_flight_proto::{Error, Result};
 
 use super::Engine;
-use super::columns::coerced_schema;
 use super::context::StatementContext;
-use crate::sql::saved_query::{SavedQueryStatement, check_defaults, typed, with_nulls};
+use super::result_columns::coerced_schema;
+use crate::sql::saved_query::{SavedQueryStatement, bind_nulls, check_defaults, parse_with_types};
 
 /// Runs a CREATE QUERY or DROP QUERY statement.
 ///
@@ -27,9 +27,9 @@ pub(super) async fn run(
         } => {
             let at = |error: Error| error.at(format!("query {name}"));
             check_defaults(&context.state, &parameters).map_err(at)?;
-            let statement = typed(&sql, &parameters).map_err(at)?;
+            let statement = parse_with_types(&sql, &parameters).map_err(at)?;
             let plan = context.plan(statement).await.map_err(at)?;
-            let schema = coerced_schema(&context.state, &with_nulls(plan).map_err(at)?);
+            let schema = coerced_schema(&context.state, &bind_nulls(plan).map_err(at)?);
             let view = NewView {
                 name: name.clone(),
                 sql,
@@ -39,8 +39,13 @@ pub(super) async fn run(
             engine.catalog.create_view(view, or_replace, by).await?;
         }
         SavedQueryStatement::Drop { name, if_exists } => {
-            let is_query = |name: &str| context.catalog.view(name).is_some_and(|it| it.is_query());
-            if context.catalog.is_seen_by(&name, &context.rights) && !is_query(&name) {
+            let is_query = |name: &str| {
+                context
+                    .catalog
+                    .view(name)
+                    .is_some_and(|it| it.is_saved_query())
+            };
+            if context.catalog.is_visible_to(&name, &context.rights) && !is_query(&name) {
                 return Err(Error::invalid(format!(
                     "\"{name}\" is not a saved query; use DROP TABLE or DROP VIEW"
                 )));

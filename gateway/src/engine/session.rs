@@ -12,14 +12,14 @@ use volary_flight_proto::ids::SessionId;
 use volary_flight_proto::ticket::fingerprint;
 
 use super::settings;
-use super::transaction::SinceBegin;
+use super::transaction::TransactionTracker;
 
 /// A client's session. All calls that carry its token share its settings.
 #[derive(Debug, Clone)]
 pub struct Session {
     id: SessionId,
     caller: Caller,
-    pub(super) since_begin: SinceBegin,
+    pub(super) transaction: TransactionTracker,
     settings: Arc<RwLock<HashMap<String, String>>>,
     rights: Arc<Rights>,
 }
@@ -33,26 +33,26 @@ pub(crate) struct Claimant {
 
 /// The unit by which places are counted: a user, or a caller as long as there are no users.
 #[derive(Hash)]
-pub(super) enum Owner<'a> {
+pub(super) enum PlaceOwner<'a> {
     User(&'a str),
     Caller(Caller),
 }
 
 impl Claimant {
     /// Returns the owner to whom the place is counted.
-    pub(super) fn owner(&self) -> Owner<'_> {
+    pub(super) fn owner(&self) -> PlaceOwner<'_> {
         let user = self.rights.owner();
-        user.map_or(Owner::Caller(self.caller), Owner::User)
+        user.map_or(PlaceOwner::Caller(self.caller), PlaceOwner::User)
     }
 
     /// Returns a number that distinguishes users. Workers use it to share their places among users.
     /// As long as there are no users, the number distinguishes callers.
-    pub(super) fn number(&self) -> u32 {
+    pub(super) fn owner_number(&self) -> u32 {
         let number = match self.owner() {
-            Owner::User(user) => fingerprint(user),
-            Owner::Caller(Caller::Session(session)) => fingerprint(&session.to_string()),
-            Owner::Caller(Caller::Connection(peer)) => fingerprint(&peer.to_string()),
-            Owner::Caller(Caller::Unknown) => 0,
+            PlaceOwner::User(user) => fingerprint(user),
+            PlaceOwner::Caller(Caller::Session(session)) => fingerprint(&session.to_string()),
+            PlaceOwner::Caller(Caller::Connection(peer)) => fingerprint(&peer.to_string()),
+            PlaceOwner::Caller(Caller::Unknown) => 0,
         };
         // The tickets of thousands of workers carry this number. Half of the fingerprint is enough.
         number as u32
@@ -77,7 +77,7 @@ impl Session {
         Self {
             id,
             caller: Caller::Session(id),
-            since_begin: SinceBegin::default(),
+            transaction: TransactionTracker::default(),
             settings: Arc::new(RwLock::new(settings)),
             rights,
         }
@@ -97,7 +97,7 @@ impl Session {
     /// Returns the same session with the same settings, whose statements wait in the queue of
     /// another caller.
     #[must_use]
-    pub(crate) fn called_by(self, caller: Caller) -> Self {
+    pub(crate) fn with_caller(self, caller: Caller) -> Self {
         Self { caller, ..self }
     }
 
@@ -131,21 +131,21 @@ impl Session {
     }
 
     /// Returns whether the session has sent BEGIN and neither COMMIT nor ROLLBACK since.
-    pub fn has_begun(&self) -> bool {
-        self.since_begin.has_begun()
+    pub fn is_in_transaction(&self) -> bool {
+        self.transaction.is_open()
     }
 
     /// Returns whether a setting of this name exists.
     pub(crate) fn has_setting(name: &str) -> bool {
-        settings::key(name).is_ok()
+        settings::full_key(name).is_ok()
     }
 
     /// Changes a setting, by any of its names. `None` resets the setting to its default.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if the setting does not exist, or does not take the value.
-    pub fn change(&self, name: &str, value: Option<String>) -> Result<()> {
-        let key = settings::key(name)?;
+    pub fn change_setting(&self, name: &str, value: Option<String>) -> Result<()> {
+        let key = settings::full_key(name)?;
         match value {
             Some(value) => {
                 settings::check(key, &value)?;

@@ -12,15 +12,15 @@ use volary_flight_proto::fragment::MAX_BATCH_ROWS;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 use volary_node::size::MemorySize;
 use volary_planner::fragment::MAX_TARGET_PARTITIONS;
-use volary_planner::session_limits::{
-    QUERY_MEMORY, RELAYS, STATEMENT_TIMEOUT, SessionLimits, parse_timeout,
+use volary_planner::session_settings::{
+    QUERY_MEMORY, RELAYS, STATEMENT_TIMEOUT, SessionSettings, parse_timeout,
 };
 
-use crate::config::Relays;
+use crate::config::RelaySetting;
 
 /// The settings that a session may change, by DataFusion's key or Volary's. Other settings belong
 /// to the operator, or would break assumptions that cutting a plan into fragments relies on.
-const ALLOWED: [&str; 9] = [
+const SESSION_SETTINGS: [&str; 9] = [
     "datafusion.execution.time_zone",
     "datafusion.execution.batch_size",
     "datafusion.execution.target_partitions",
@@ -36,19 +36,19 @@ const ALLOWED: [&str; 9] = [
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`, with the list of existing settings, if no setting has the name.
-pub(super) fn key(name: &str) -> Result<&'static str> {
+pub(super) fn full_key(name: &str) -> Result<&'static str> {
     let name = name.to_lowercase();
     let name = match name.as_str() {
         "timezone" | "time.zone" | "time_zone" => "datafusion.execution.time_zone",
         other => other,
     };
-    ALLOWED
+    SESSION_SETTINGS
         .into_iter()
         .find(|allowed| *allowed == name || allowed.rsplit('.').next() == Some(name))
         .ok_or_else(|| {
             Error::invalid(format!(
                 "there is no session setting {name}; there are {}",
-                ALLOWED.join(", ")
+                SESSION_SETTINGS.join(", ")
             ))
             .with_sqlstate(SqlState::UndefinedObject)
         })
@@ -62,8 +62,8 @@ pub(super) fn apply(config: &mut SessionConfig, settings: &HashMap<String, Strin
     for (name, value) in settings {
         // A ticket may come from a gateway of another version, with settings that this gateway does
         // not have.
-        let Ok(key) = key(name) else { continue };
-        check_limits(key, value)?;
+        let Ok(key) = full_key(name) else { continue };
+        check_allowed_value(key, value)?;
         config.options_mut().set(key, value).map_err(|source| {
             Error::with_source(
                 ErrorCode::InvalidArgument,
@@ -81,7 +81,7 @@ pub(super) fn apply(config: &mut SessionConfig, settings: &HashMap<String, Strin
 /// # Errors
 /// `INVALID_ARGUMENT` if it does not.
 pub(super) fn check(key: &str, value: &str) -> Result<()> {
-    let mut trial = SessionConfig::new().with_option_extension(SessionLimits::none());
+    let mut trial = SessionConfig::new().with_option_extension(SessionSettings::unlimited());
     apply(&mut trial, &[(key.to_owned(), value.to_owned())].into())
 }
 
@@ -93,7 +93,7 @@ pub(super) fn with_full_key(mut statement: DfStatement) -> DfStatement {
     {
         let verbose = variable.pop_if(|last| last.value.eq_ignore_ascii_case("verbose"));
         let parts: Vec<_> = variable.iter().map(|part| part.value.as_str()).collect();
-        if let Ok(key) = key(&parts.join(".")) {
+        if let Ok(key) = full_key(&parts.join(".")) {
             *variable = key.split('.').map(Ident::new).collect();
         }
         variable.extend(verbose);
@@ -111,7 +111,7 @@ pub(super) fn statement_timeout(settings: &HashMap<String, String>) -> Option<Du
 }
 
 /// Refuses values that DataFusion would accept, but change silently or fail with later.
-fn check_limits(key: &str, value: &str) -> Result<()> {
+fn check_allowed_value(key: &str, value: &str) -> Result<()> {
     check_value(key, value).map_err(|error| error.with_sqlstate(SqlState::InvalidParameterValue))
 }
 
@@ -147,7 +147,7 @@ fn check_value(key: &str, value: &str) -> Result<()> {
         };
     }
     if key == RELAYS {
-        return match value.parse::<Relays>() {
+        return match value.parse::<RelaySetting>() {
             Ok(_) => Ok(()),
             Err(error) => Err(Error::invalid(format!(
                 "setting {key}: {}",
@@ -178,17 +178,18 @@ mod tests {
 
     use super::*;
 
-    const GATEWAY_MEMORY: memory::Limit = memory::Limit {
+    const GATEWAY_MEMORY: memory::ByteLimit = memory::ByteLimit {
         bytes: 1 << 30,
         setting: "gateway.query.memory",
     };
 
     fn config(settings: &[(&str, &str)]) -> SessionConfig {
-        let limits = SessionLimits::new(Duration::from_secs(60), GATEWAY_MEMORY, Relays::Auto);
+        let limits =
+            SessionSettings::new(Duration::from_secs(60), GATEWAY_MEMORY, RelaySetting::Auto);
         let mut config = SessionConfig::new().with_option_extension(limits);
         let settings = settings
             .iter()
-            .map(|(name, value)| (key(name).unwrap().to_owned(), (*value).to_owned()))
+            .map(|(name, value)| (full_key(name).unwrap().to_owned(), (*value).to_owned()))
             .collect();
         apply(&mut config, &settings).unwrap();
         config
@@ -208,10 +209,10 @@ mod tests {
             .into_iter()
             .map(|entry| (entry.key, entry.value))
             .collect();
-        for allowed in ALLOWED {
+        for allowed in SESSION_SETTINGS {
             let short = allowed.rsplit('.').next().unwrap();
-            assert_eq!(key(short).unwrap(), allowed);
-            assert_eq!(key(&allowed.to_uppercase()).unwrap(), allowed);
+            assert_eq!(full_key(short).unwrap(), allowed);
+            assert_eq!(full_key(&allowed.to_uppercase()).unwrap(), allowed);
             // The default of `target_partitions` is the number of the machine's cores, which may be
             // below the minimum.
             if let Some(value) = &defaults[allowed]
@@ -238,7 +239,7 @@ mod tests {
             ("relays", "many"),
             ("relays", "0"),
         ] {
-            let error = check(key(name).unwrap(), value).unwrap_err();
+            let error = check(full_key(name).unwrap(), value).unwrap_err();
             assert_eq!(error.code(), ErrorCode::InvalidArgument);
             assert!(error.message().contains(value), "{error}");
         }
@@ -257,15 +258,15 @@ mod tests {
             assert_eq!(shown.as_deref(), Some(counts), "{value}");
         }
         let lower = config(&[("query_memory", "256MiB")]);
-        assert_eq!(SessionLimits::memory(&lower).bytes, 256 << 20);
+        assert_eq!(SessionSettings::memory(&lower).bytes, 256 << 20);
         assert!(
-            SessionLimits::memory(&lower)
+            SessionSettings::memory(&lower)
                 .setting
                 .contains("query_memory")
         );
         assert_eq!(shown(&lower, QUERY_MEMORY).as_deref(), Some("256.0 MiB"));
         let higher = config(&[("query_memory", "2GiB")]);
-        assert_eq!(SessionLimits::memory(&higher), GATEWAY_MEMORY);
+        assert_eq!(SessionSettings::memory(&higher), GATEWAY_MEMORY);
         assert_eq!(shown(&higher, QUERY_MEMORY).as_deref(), Some("1.0 GiB"));
     }
 

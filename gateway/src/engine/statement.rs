@@ -19,15 +19,18 @@ use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 use volary_planner::table::ShardedTable;
 use volary_planner::{analysis, explain};
 
-use super::columns::{coerced_schema, fingerprint_of, rows_schema, with_types_of};
-use super::context::{StatementContext, name_of_users};
+use super::context::{StatementContext, user_table_name};
 use super::errors::with_advice;
-use super::generic::{Found, StatementKey};
+use super::generic::{MatchingPlan, StatementKey};
 use super::listing::is_listing;
-use super::query::{Planned, Query};
-use super::unfit_values::unfit_value;
+use super::query::{EarlierPlan, PlannedQuery};
+use super::result_columns::{
+    announced_schema, coerced_schema, columns_fingerprint, combine_names_and_types,
+};
+use super::unfit_values::unfit_value_error;
 use super::{
-    Description, Done, Engine, Outcome, Session, access, definition, parameters, saved_query,
+    Completion, Engine, Session, StatementDescription, StatementOutcome, access, definition,
+    parameters, saved_query,
 };
 use crate::load;
 use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
@@ -45,7 +48,7 @@ impl Engine {
         sql: &str,
         parameters: Option<RecordBatch>,
         query_id: QueryId,
-    ) -> Result<Description> {
+    ) -> Result<StatementDescription> {
         let (engine, own, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
         self.on_cpu(session, describe(engine, own, sql, parameters, query_id))
             .await
@@ -64,20 +67,20 @@ impl Engine {
         sql: &str,
         parameters: Option<RecordBatch>,
         query_id: QueryId,
-    ) -> Result<Outcome> {
+    ) -> Result<StatementOutcome> {
         let catalog = self.catalog.state();
-        let rights = catalog.access().now(session.rights())?;
-        let key = StatementKey::of(session, &rights, sql);
+        let rights = catalog.access().current_rights(session.rights())?;
+        let key = StatementKey::new(session, &rights, sql);
         // During a conflict between catalog and workers, planning reports what is refused.
-        let may_find = !self.cluster.has_conflicts();
-        let mut generic = may_find
+        let may_use_generic_plan = !self.cluster.has_conflicts();
+        let mut generic = may_use_generic_plan
             .then(|| self.generic_plans.find(&catalog, &key))
             .flatten();
         if let Some(quick) = generic.take_if(|generic| generic.is_quick())
             && let Some(query) =
-                quick.query(self, session.claimant(), parameters.as_ref(), query_id)?
+                quick.bind_values(self, session.claimant(), parameters.as_ref(), query_id)?
         {
-            return Ok(Outcome::Rows(Box::new(query)));
+            return Ok(StatementOutcome::Rows(Box::new(query)));
         }
         let (engine, own, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
         let work = execute(engine, own, sql, (key, generic), parameters, query_id);
@@ -92,18 +95,18 @@ impl Engine {
     /// Returns the errors of the statement. `NOT_FOUND` if a table or view that the query reads is
     /// gone, if another one has its name, or if the query has other columns than before. `INTERNAL`
     /// if the statement is not a query; then nothing is run.
-    pub(crate) async fn plan_again(
+    pub(crate) async fn replan(
         self: &Arc<Self>,
         session: &Session,
         sql: &str,
         parameters: Option<RecordBatch>,
         query_id: QueryId,
-        before: Planned,
-    ) -> Result<Query> {
+        before: EarlierPlan,
+    ) -> Result<PlannedQuery> {
         let (engine, own, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
         self.on_cpu(
             session,
-            plan_again(engine, own, sql, parameters, query_id, before),
+            replan(engine, own, sql, parameters, query_id, before),
         )
         .await
     }
@@ -115,7 +118,7 @@ impl Engine {
         session: &Session,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> impl Future<Output = Result<T>> {
-        let runtimes = self.runtimes.of_user(session.claimant().number());
+        let runtimes = self.runtimes.of_user(session.claimant().owner_number());
         let work = Box::pin(work).in_current_span();
         async move { runtimes.on_cpu(work).await }
     }
@@ -127,29 +130,29 @@ async fn describe(
     sql: String,
     values: Option<RecordBatch>,
     query_id: QueryId,
-) -> Result<Description> {
-    let nothing = Description {
+) -> Result<StatementDescription> {
+    let no_rows = StatementDescription {
         rows: None,
         parameters: Vec::new(),
     };
     let statement = match parse(&sql)? {
         Statement::Planned(statement) => statement,
         Statement::Access(statement) => {
-            let rows = access::columns(&statement);
-            return Ok(Description { rows, ..nothing });
+            let rows = access::answer_columns(&statement);
+            return Ok(StatementDescription { rows, ..no_rows });
         }
-        _ => return Ok(nothing),
+        _ => return Ok(no_rows),
     };
     let context = StatementContext::new(&engine, &session, query_id, None, false)?;
     let plan = context.plan(*statement).await?;
-    let parameters = parameters::types(&plan)?;
+    let parameters = parameters::parameter_types(&plan)?;
     if !returns_rows(&plan) {
-        return Ok(Description {
+        return Ok(StatementDescription {
             rows: None,
             parameters,
         });
     }
-    let are_open = values.is_none() && !parameters.is_empty();
+    let has_unbound_parameters = values.is_none() && !parameters.is_empty();
     let plan = match values {
         Some(_) => parameters::bind(plan, values.as_ref())?,
         None => plan,
@@ -157,10 +160,10 @@ async fn describe(
     let rows = match coerced_schema(&context.state, &plan) {
         Ok(schema) => schema,
         // A parameter without a type cannot be coerced. The values that are bound later have types.
-        Err(_) if are_open => rows_schema(&plan),
+        Err(_) if has_unbound_parameters => announced_schema(&plan),
         Err(error) => return Err(error),
     };
-    Ok(Description {
+    Ok(StatementDescription {
         rows: Some(rows),
         parameters,
     })
@@ -170,33 +173,33 @@ async fn execute(
     engine: Arc<Engine>,
     session: Session,
     sql: String,
-    (key, generic): (StatementKey, Option<Found>),
+    (key, generic): (StatementKey, Option<MatchingPlan>),
     values: Option<RecordBatch>,
     query_id: QueryId,
-) -> Result<Outcome> {
+) -> Result<StatementOutcome> {
     if let Some(generic) = generic
         && let Some(query) =
-            generic.query(&engine, session.claimant(), values.as_ref(), query_id)?
+            generic.bind_values(&engine, session.claimant(), values.as_ref(), query_id)?
     {
-        return Ok(Outcome::Rows(Box::new(query)));
+        return Ok(StatementOutcome::Rows(Box::new(query)));
     }
     let statement = parse(&sql)?;
-    let context = context_of(&engine, &session, &statement, query_id, None)?;
+    let context = statement_context(&engine, &session, &statement, query_id, None)?;
     match statement {
         Statement::CreateTable(create) => {
             refuse_parameters(values.as_ref())?;
             let rows = definition::create_table(&engine, &context, *create).await?;
-            Ok(Outcome::Done(Done::with_writes(rows)))
+            Ok(StatementOutcome::Done(Completion::with_writes(rows)))
         }
         Statement::CopyFrom(copy) => {
             refuse_parameters(values.as_ref())?;
-            let _place = context.enter(&engine).await?;
+            let _place = context.wait_for_place(&engine).await?;
             let table = context
                 .catalog
                 .table(&copy.table)
                 .ok_or_else(|| context.catalog.no_such_table(&copy.table, &context.rights))?;
             context.check_may_insert(table)?;
-            let parts = engine.load_parts(context.owner());
+            let parts = engine.gateway_parts(context.owner());
             let rows = load::copy_from(
                 parts,
                 &context.state,
@@ -206,15 +209,15 @@ async fn execute(
                 &copy,
             )
             .await?;
-            Ok(Outcome::Done(Done::with_writes(Some(rows))))
+            Ok(StatementOutcome::Done(Completion::with_writes(Some(rows))))
         }
         Statement::Transaction(statement) => {
-            session.since_begin.apply(statement)?;
-            Ok(Outcome::Done(Done::WITHOUT_WRITES))
+            session.transaction.apply(statement)?;
+            Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
         }
         Statement::Kill(id) => {
             kill(&engine, &context, id)?;
-            Ok(Outcome::Done(Done::WITHOUT_WRITES))
+            Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
         }
         Statement::Access(statement) => {
             refuse_parameters(values.as_ref())?;
@@ -223,17 +226,17 @@ async fn execute(
         Statement::SavedQuery(statement) => {
             refuse_parameters(values.as_ref())?;
             saved_query::run(&engine, &context, statement).await?;
-            Ok(Outcome::Done(Done::with_writes(None)))
+            Ok(StatementOutcome::Done(Completion::with_writes(None)))
         }
         Statement::Use(name) => {
-            use_schema(&name)?;
-            Ok(Outcome::Done(Done::WITHOUT_WRITES))
+            check_use(&name)?;
+            Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
         }
         Statement::Planned(statement) => {
             let may_exist = definition::is_view_if_not_exists(&statement)?;
             let plan = context.plan(*statement).await?;
             let bound = parameters::bind(plan.clone(), values.as_ref())?;
-            let written = match &bound {
+            let insert_source = match &bound {
                 LogicalPlan::Dml(dml) => {
                     Some((dml.table_name.table().to_owned(), dml.input.clone()))
                 }
@@ -242,19 +245,19 @@ async fn execute(
             let running = run_plan(&engine, &session, &context, bound);
             let outcome = match running.await {
                 Err(error) if may_exist && error.code() == ErrorCode::AlreadyExists => {
-                    return Ok(Outcome::Done(Done::with_writes(None)));
+                    return Ok(StatementOutcome::Done(Completion::with_writes(None)));
                 }
                 outcome => outcome,
             };
-            let outcome = outcome.map_err(|error| match written {
+            let outcome = outcome.map_err(|error| match insert_source {
                 Some((table, rows)) if error.code() == ErrorCode::InvalidArgument => {
-                    unfit_value(&rows, &table).unwrap_or(error)
+                    unfit_value_error(&rows, &table).unwrap_or(error)
                 }
                 _ => error,
             })?;
-            if let Outcome::Rows(query) = &outcome {
+            if let StatementOutcome::Rows(query) = &outcome {
                 let plans = &engine.generic_plans;
-                let planned = plans.planned(&context, key, plan, query, values.as_ref());
+                let planned = plans.note_planned(&context, key, plan, query, values.as_ref());
                 Box::pin(planned).await;
             }
             Ok(outcome)
@@ -265,39 +268,39 @@ async fn execute(
 /// Plans a query with the id and the snapshot of its ticket. The query must read the same tables
 /// and have the same columns as before. A ticket never belongs to another kind of statement, which
 /// would be run twice.
-async fn plan_again(
+async fn replan(
     engine: Arc<Engine>,
     session: Session,
     sql: String,
     values: Option<RecordBatch>,
     query_id: QueryId,
-    before: Planned,
-) -> Result<Query> {
+    before: EarlierPlan,
+) -> Result<PlannedQuery> {
     let statement = parse(&sql)?;
-    let context = context_of(&engine, &session, &statement, query_id, before.snapshot)?;
-    context.catalog.refuse_changes(&before.reads)?;
+    let context = statement_context(&engine, &session, &statement, query_id, before.snapshot)?;
+    context.catalog.check_unchanged(&before.reads)?;
     let plan = match statement {
         Statement::Planned(statement) => context.plan(*statement).await?,
-        _ => return Err(no_query()),
+        _ => return Err(not_a_query()),
     };
     if !returns_rows(&plan) {
-        return Err(no_query());
+        return Err(not_a_query());
     }
     let plan = parameters::bind(plan, values.as_ref())?;
     let query = plan_query(&engine, &context, plan).await?;
-    match before.columns {
-        Some(columns) if columns != fingerprint_of(&query.schema) => Err(Error::not_found(
+    match before.columns_fingerprint {
+        Some(columns) if columns != columns_fingerprint(&query.schema) => Err(Error::not_found(
             "the columns of the query have changed since they were announced; run it again",
         )),
         _ => Ok(query),
     }
 }
 
-fn no_query() -> Error {
+fn not_a_query() -> Error {
     Error::internal("a query's ticket contains a statement that returns no rows")
 }
 
-fn context_of(
+fn statement_context(
     engine: &Engine,
     session: &Session,
     statement: &Statement,
@@ -329,7 +332,7 @@ fn kill(engine: &Engine, context: &StatementContext, id: QueryId) -> Result<()> 
 
 /// Checks the schema of a USE statement. Names without a schema are looked up in one schema only,
 /// so USE has nothing to change.
-fn use_schema(name: &[String]) -> Result<()> {
+fn check_use(name: &[String]) -> Result<()> {
     let parts: Vec<&str> = name.iter().map(String::as_str).collect();
     match parts.as_slice() {
         [] | [CATALOG | PUBLIC] | [CATALOG, PUBLIC] => Ok(()),
@@ -372,7 +375,7 @@ pub(super) async fn run_plan(
     session: &Session,
     context: &StatementContext,
     plan: LogicalPlan,
-) -> Result<Outcome> {
+) -> Result<StatementOutcome> {
     match plan {
         LogicalPlan::Dml(DmlStatement {
             table_name,
@@ -389,32 +392,32 @@ pub(super) async fn run_plan(
             })?;
             context.check_may_insert(table.table())?;
             let rows = insert(engine, context, table.table(), &input).await?;
-            Ok(Outcome::Done(Done::with_writes(Some(rows))))
+            Ok(StatementOutcome::Done(Completion::with_writes(Some(rows))))
         }
         LogicalPlan::Dml(dml) => Err(Error::unsupported(format!(
             "{} is not supported: rows can only be inserted, and tables can only be dropped as a whole",
             dml.op.name()
         ))),
         LogicalPlan::Ddl(ddl) => {
-            ddl_statement(engine, context, ddl).await?;
-            Ok(Outcome::Done(Done::with_writes(None)))
+            run_ddl(engine, context, ddl).await?;
+            Ok(StatementOutcome::Done(Completion::with_writes(None)))
         }
         LogicalPlan::Copy(_) => Err(Error::unsupported(
             "COPY … TO is not supported; run the query and let the client write the rows to a file",
         )),
         LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
-            session.change(&set.variable, Some(set.value))?;
-            Ok(Outcome::Done(Done::WITHOUT_WRITES))
+            session.change_setting(&set.variable, Some(set.value))?;
+            Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
         }
         LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {
-            session.change(&reset.variable, None)?;
-            Ok(Outcome::Done(Done::WITHOUT_WRITES))
+            session.change_setting(&reset.variable, None)?;
+            Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
         }
         LogicalPlan::Statement(other) => Err(Error::unsupported(format!(
             "{} is not supported",
             other.name()
         ))),
-        rows => Ok(Outcome::Rows(Box::new(
+        rows => Ok(StatementOutcome::Rows(Box::new(
             plan_query(engine, context, rows).await?,
         ))),
     }
@@ -426,7 +429,7 @@ async fn plan_query(
     engine: &Engine,
     context: &StatementContext,
     plan: LogicalPlan,
-) -> Result<Query> {
+) -> Result<PlannedQuery> {
     let is_listing = is_listing(&plan);
     let (schema, plan) = match plan {
         LogicalPlan::Explain(statement) => (
@@ -449,10 +452,13 @@ async fn plan_query(
                 .create_physical_plan(&rows)
                 .await
                 .map_err(with_advice)?;
-            (with_types_of(&rows_schema(&rows), &plan.schema()), plan)
+            (
+                combine_names_and_types(&announced_schema(&rows), &plan.schema()),
+                plan,
+            )
         }
     };
-    Ok(Query {
+    Ok(PlannedQuery {
         id: context.query_id,
         schema,
         snapshot: context.snapshot.clone(),
@@ -461,8 +467,8 @@ async fn plan_query(
         plan,
         task: context.task(),
         runtimes: context.runtimes.clone(),
-        planned_in: context.started.elapsed(),
-        gate: engine.gate.clone(),
+        planning_time: context.started.elapsed(),
+        queue: engine.queue.clone(),
         claimant: context.claimant.clone(),
         is_listing,
     })
@@ -474,15 +480,15 @@ async fn insert(
     table: &Arc<Table>,
     input: &LogicalPlan,
 ) -> Result<u64> {
-    let _place = context.enter(engine).await?;
+    let _place = context.wait_for_place(engine).await?;
     let plan = context
         .state
         .create_physical_plan(&with_nullable_values(input)?)
         .await
         .map_err(|error| with_advice(error).at(format!("table {}", table.name())))?;
-    let source = load::Source::of_plan(plan, context.task(), &context.runtimes)?;
+    let source = load::RowSource::from_plan(plan, context.task(), &context.runtimes)?;
     load::append(
-        engine.load_parts(context.owner()),
+        engine.gateway_parts(context.owner()),
         context.query_id,
         table,
         source,
@@ -515,27 +521,27 @@ fn with_nullable_values(input: &LogicalPlan) -> Result<LogicalPlan> {
 /// Returns the name of the table or view to drop. Returns `None` if its schema or catalog does not
 /// exist and IF EXISTS says that this is no error.
 fn dropped_name(reference: &TableReference, if_exists: bool) -> Result<Option<&str>> {
-    match name_of_users(reference) {
+    match user_table_name(reference) {
         Ok(name) => Ok(Some(name)),
         Err(error) if if_exists && error.code() == ErrorCode::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn refuse_query(context: &StatementContext, name: &str) -> Result<()> {
+fn refuse_saved_query(context: &StatementContext, name: &str) -> Result<()> {
     match context.catalog.view(name) {
-        Some(view) if view.is_query() && context.catalog.is_seen_by(name, &context.rights) => Err(
-            Error::invalid(format!("{name} is a saved query; use DROP QUERY {name}")),
-        ),
+        Some(view)
+            if view.is_saved_query() && context.catalog.is_visible_to(name, &context.rights) =>
+        {
+            Err(Error::invalid(format!(
+                "{name} is a saved query; use DROP QUERY {name}"
+            )))
+        }
         _ => Ok(()),
     }
 }
 
-async fn ddl_statement(
-    engine: &Engine,
-    context: &StatementContext,
-    ddl: DdlStatement,
-) -> Result<()> {
+async fn run_ddl(engine: &Engine, context: &StatementContext, ddl: DdlStatement) -> Result<()> {
     match ddl {
         DdlStatement::CreateView(view) => {
             let columns = coerced_schema(&context.state, &view.input)?;
@@ -545,14 +551,14 @@ async fn ddl_statement(
             let Some(name) = dropped_name(&drop.name, drop.if_exists)? else {
                 return Ok(());
             };
-            refuse_query(context, name)?;
+            refuse_saved_query(context, name)?;
             definition::drop_table(engine, context, name, drop.if_exists).await
         }
         DdlStatement::DropView(drop) => {
             let Some(name) = dropped_name(&drop.name, drop.if_exists)? else {
                 return Ok(());
             };
-            refuse_query(context, name)?;
+            refuse_saved_query(context, name)?;
             let by = &context.rights;
             engine.catalog.drop_view(name, drop.if_exists, by).await?;
             Ok(())

@@ -10,30 +10,30 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use volary_flight_proto::{Error, Result};
 
-use crate::sql::transaction::Transaction;
+use crate::sql::transaction::TransactionStatement;
 
 /// What a session has done since BEGIN, shared by the calls of the session. Holds the number of
 /// statements that have changed tables, or `None` outside of BEGIN.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SinceBegin(Arc<Mutex<Option<usize>>>);
+pub(super) struct TransactionTracker(Arc<Mutex<Option<usize>>>);
 
-impl SinceBegin {
+impl TransactionTracker {
     /// Applies BEGIN, COMMIT or ROLLBACK.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for a ROLLBACK if statements since BEGIN have committed writes.
-    pub(super) fn apply(&self, statement: Transaction) -> Result<()> {
+    pub(super) fn apply(&self, statement: TransactionStatement) -> Result<()> {
         let mut writes = self.0.lock();
         match statement {
-            Transaction::Begin => {
+            TransactionStatement::Begin => {
                 writes.get_or_insert(0);
                 Ok(())
             }
-            Transaction::Commit => {
+            TransactionStatement::Commit => {
                 *writes = None;
                 Ok(())
             }
-            Transaction::Rollback => match writes.take() {
+            TransactionStatement::Rollback => match writes.take() {
                 None | Some(0) => Ok(()),
                 Some(count) => Err(Error::unsupported(format!(
                     "ROLLBACK cannot undo writes: each statement commits by itself, and {count} since BEGIN changed tables; undo the changes with other statements, and connect with autocommit on"
@@ -42,12 +42,12 @@ impl SinceBegin {
         }
     }
 
-    pub(super) fn has_begun(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.0.lock().is_some()
     }
 
     /// Notes a statement that has changed tables.
-    pub(super) fn has_written(&self) {
+    pub(super) fn note_write(&self) {
         if let Some(writes) = self.0.lock().as_mut() {
             *writes += 1;
         }
@@ -60,23 +60,23 @@ mod tests {
 
     #[test]
     fn a_rollback_is_refused_only_where_something_was_written_since_begin() {
-        let session = SinceBegin::default();
-        session.has_written();
-        session.apply(Transaction::Rollback).unwrap();
-        session.apply(Transaction::Begin).unwrap();
-        session.apply(Transaction::Rollback).unwrap();
-        session.apply(Transaction::Begin).unwrap();
-        session.has_written();
-        session.apply(Transaction::Begin).unwrap();
-        let error = session.apply(Transaction::Rollback).unwrap_err();
+        let session = TransactionTracker::default();
+        session.note_write();
+        session.apply(TransactionStatement::Rollback).unwrap();
+        session.apply(TransactionStatement::Begin).unwrap();
+        session.apply(TransactionStatement::Rollback).unwrap();
+        session.apply(TransactionStatement::Begin).unwrap();
+        session.note_write();
+        session.apply(TransactionStatement::Begin).unwrap();
+        let error = session.apply(TransactionStatement::Rollback).unwrap_err();
         assert!(
             error.message().contains("1 since BEGIN changed tables"),
             "{error}"
         );
-        session.apply(Transaction::Rollback).unwrap();
-        session.apply(Transaction::Begin).unwrap();
-        session.has_written();
-        session.apply(Transaction::Commit).unwrap();
-        session.apply(Transaction::Rollback).unwrap();
+        session.apply(TransactionStatement::Rollback).unwrap();
+        session.apply(TransactionStatement::Begin).unwrap();
+        session.note_write();
+        session.apply(TransactionStatement::Commit).unwrap();
+        session.apply(TransactionStatement::Rollback).unwrap();
     }
 }

@@ -10,7 +10,7 @@ use crate::sql_type::sql_type_name;
 
 /// Returns an error about the first literal of the rows that does not fit its column. Returns
 /// `None` if all literals fit, so that the INSERT failed for another reason.
-pub(super) fn unfit_value(rows: &LogicalPlan, table: &str) -> Option<Error> {
+pub(super) fn unfit_value_error(rows: &LogicalPlan, table: &str) -> Option<Error> {
     for (index, column) in rows.schema().fields().iter().enumerate() {
         let wanted = column.data_type();
         let Some((values, position)) = origin(rows, index, wanted) else {
@@ -48,7 +48,7 @@ fn origin<'a>(
         LogicalPlan::Values(values) => Some((values, index)),
         LogicalPlan::SubqueryAlias(alias) => origin(&alias.input, index, wanted),
         LogicalPlan::Projection(projection) => {
-            let Expr::Column(column) = bare(projection.expr.get(index)?, wanted) else {
+            let Expr::Column(column) = strip_casts(projection.expr.get(index)?, wanted) else {
                 return None;
             };
             let input = projection.input.schema().index_of_column(column).ok()?;
@@ -59,7 +59,7 @@ fn origin<'a>(
 }
 
 fn literal<'a>(expression: &'a Expr, wanted: &DataType) -> Option<&'a ScalarValue> {
-    match bare(expression, wanted) {
+    match strip_casts(expression, wanted) {
         Expr::Literal(value, _) => Some(value),
         _ => None,
     }
@@ -67,10 +67,10 @@ fn literal<'a>(expression: &'a Expr, wanted: &DataType) -> Option<&'a ScalarValu
 
 /// Returns the expression without its outer aliases and without its outer casts to the column's
 /// type. Casts to other types are the statement's own, so they stay.
-fn bare<'a>(expression: &'a Expr, wanted: &DataType) -> &'a Expr {
+fn strip_casts<'a>(expression: &'a Expr, wanted: &DataType) -> &'a Expr {
     match expression {
-        Expr::Alias(alias) => bare(&alias.expr, wanted),
-        Expr::Cast(cast) if cast.field.data_type() == wanted => bare(&cast.expr, wanted),
+        Expr::Alias(alias) => strip_casts(&alias.expr, wanted),
+        Expr::Cast(cast) if cast.field.data_type() == wanted => strip_casts(&cast.expr, wanted),
         other => other,
     }
 }

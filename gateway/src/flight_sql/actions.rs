@@ -12,7 +12,7 @@ use volary_flight_proto::session::{
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::FlightSql;
-use super::call::Call;
+use super::call::ClientCall;
 use super::command::{command, parse_any};
 
 const CREATE_PREPARED_STATEMENT: &str = "CreatePreparedStatement";
@@ -29,7 +29,7 @@ const TRANSACTION_ACTIONS: [&str; 4] = [
 
 /// The actions that clients may send, each with a description of its request and its result. Names
 /// that begin with `volary.` belong to calls between nodes, which `membership` handles.
-const ACTIONS: [(&str, &str); 8] = [
+const CLIENT_ACTIONS: [(&str, &str); 8] = [
     (
         CREATE_PREPARED_STATEMENT,
         "Prepares a statement. Request: ActionCreatePreparedStatementRequest. Result: ActionCreatePreparedStatementResult.",
@@ -72,7 +72,7 @@ pub(super) type ActionTypeStream = BoxStream<'static, Result<ActionType, Status>
 
 /// Returns the types of the actions that clients may send.
 pub(super) fn action_types() -> ActionTypeStream {
-    let types = ACTIONS.map(|(name, description)| {
+    let types = CLIENT_ACTIONS.map(|(name, description)| {
         Ok(ActionType {
             r#type: name.to_owned(),
             description: description.to_owned(),
@@ -83,9 +83,13 @@ pub(super) fn action_types() -> ActionTypeStream {
 
 impl FlightSql {
     /// Runs an action and returns its results.
-    pub(super) async fn act(&self, call: &Call, action: Action) -> Result<ResultStream> {
+    pub(super) async fn run_action(
+        &self,
+        call: &ClientCall,
+        action: Action,
+    ) -> Result<ResultStream> {
         let body = match action.r#type.as_str() {
-            CREATE_PREPARED_STATEMENT => match message(&action)? {
+            CREATE_PREPARED_STATEMENT => match decode_command(&action)? {
                 Command::ActionCreatePreparedStatementRequest(request) => {
                     self.prepare(call, request).await?
                 }
@@ -99,22 +103,22 @@ impl FlightSql {
             CLOSE_SESSION_ACTION => self.close_session(call),
             RENEW_FLIGHT_ENDPOINT => self.renew(call, &action.body)?,
             CANCEL_FLIGHT_INFO => self.cancel_flight_info(call, &action.body)?,
-            CANCEL_QUERY => match message(&action)? {
+            CANCEL_QUERY => match decode_command(&action)? {
                 Command::ActionCancelQueryRequest(request) => self.cancel_query(call, &request)?,
                 other => return Err(wrong_body(&action, &other)),
             },
-            other => return Err(unknown(other)),
+            other => return Err(unknown_action(other)),
         };
-        Ok(one_result(body))
+        Ok(single_result(body))
     }
 }
 
 /// Returns a stream with the only result of an action.
-pub(super) fn one_result(body: Bytes) -> ResultStream {
+pub(super) fn single_result(body: Bytes) -> ResultStream {
     stream::iter([Ok(arrow_flight::Result { body })]).boxed()
 }
 
-fn message(action: &Action) -> Result<Command> {
+fn decode_command(action: &Action) -> Result<Command> {
     let any = parse_any(&action.body).ok_or_else(|| {
         Error::invalid(format!(
             "the body of {} is not a Flight SQL message",
@@ -128,7 +132,7 @@ fn message(action: &Action) -> Result<Command> {
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` if the body is not such a message.
-pub(super) fn decoded<M: Message + Default>(action: &str, body: &Bytes) -> Result<M> {
+pub(super) fn decode_body<M: Message + Default>(action: &str, body: &Bytes) -> Result<M> {
     M::decode(body.clone()).map_err(|source| {
         Error::with_source(
             ErrorCode::InvalidArgument,
@@ -146,12 +150,12 @@ fn wrong_body(action: &Action, found: &Command) -> Error {
     ))
 }
 
-fn unknown(action: &str) -> Error {
+fn unknown_action(action: &str) -> Error {
     let text = if TRANSACTION_ACTIONS.contains(&action) {
         "there are no transactions: each statement commits by itself; connect with autocommit on"
             .to_owned()
     } else {
-        let names: Vec<_> = ACTIONS.iter().map(|(name, _)| *name).collect();
+        let names: Vec<_> = CLIENT_ACTIONS.iter().map(|(name, _)| *name).collect();
         format!(
             "there is no action \"{action}\"; the actions are {}",
             names.join(", ")
@@ -169,11 +173,11 @@ mod tests {
 
     #[test]
     fn transactions_are_refused_with_what_to_do() {
-        let error = unknown("BeginTransaction");
+        let error = unknown_action("BeginTransaction");
         assert_eq!(error.code(), ErrorCode::Unimplemented);
         assert!(error.message().contains("autocommit"));
         assert!(
-            unknown("Nonsense")
+            unknown_action("Nonsense")
                 .message()
                 .contains("CreatePreparedStatement")
         );
@@ -183,15 +187,15 @@ mod tests {
     fn an_action_with_the_body_of_another_is_refused() {
         let body = ActionBeginTransactionRequest {}.as_any().encode_to_vec();
         let action = Action::new(CANCEL_QUERY, body);
-        let error = wrong_body(&action, &message(&action).unwrap());
+        let error = wrong_body(&action, &decode_command(&action).unwrap());
         assert_eq!(
             error.message(),
             "the action CancelQuery does not take the message ActionBeginTransactionRequest"
         );
-        assert!(message(&Action::new(CANCEL_QUERY, "garbage")).is_err());
+        assert!(decode_command(&Action::new(CANCEL_QUERY, "garbage")).is_err());
         let right = ActionCancelQueryRequest::default().as_any().encode_to_vec();
         assert!(matches!(
-            message(&Action::new(CANCEL_QUERY, right)),
+            decode_command(&Action::new(CANCEL_QUERY, right)),
             Ok(Command::ActionCancelQueryRequest(_))
         ));
     }

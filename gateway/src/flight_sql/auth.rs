@@ -8,7 +8,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use crate::login::Credentials;
 
 /// Base64 with or without padding. Go's drivers leave the padding out, and all others write it.
-const PADDED_OR_NOT: GeneralPurpose = GeneralPurpose::new(
+const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
@@ -23,14 +23,14 @@ pub(super) const AUTHORIZATION: &str = "authorization";
 pub(super) fn credentials(metadata: &MetadataMap) -> Result<Credentials> {
     let header = metadata.get(AUTHORIZATION);
     // A header that is not text counts as an empty one, which cannot be read either.
-    parsed(header.map(|header| header.to_str().unwrap_or_default()))
+    parse_authorization(header.map(|header| header.to_str().unwrap_or_default()))
 }
 
 /// Returns the credentials in the value of an `authorization` header.
 ///
 /// # Errors
 /// The errors of [`credentials`].
-pub(super) fn parsed(header: Option<&str>) -> Result<Credentials> {
+pub(super) fn parse_authorization(header: Option<&str>) -> Result<Credentials> {
     let Some(header) = header else {
         return Ok(Credentials::None);
     };
@@ -56,7 +56,7 @@ fn parse(header: &str) -> Option<Credentials> {
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
-    let pair = String::from_utf8(PADDED_OR_NOT.decode(rest).ok()?).ok()?;
+    let pair = String::from_utf8(BASE64.decode(rest).ok()?).ok()?;
     let (user, password) = pair.split_once(':')?;
     Some(Credentials::Basic {
         user: user.to_owned(),

@@ -11,12 +11,12 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
 
 use super::auth::{self, AUTHORIZATION};
+use super::client_gate::admitted_caller;
 use super::client_option::option_header;
 use super::direct_option::{DIRECT_RESULTS_OPTION, DirectResults};
-use super::gate::caller;
 use super::sessions::{ClientSession, SessionToken};
-use super::stream::with_query;
-use super::types::{PROFILE_OPTION, Profile};
+use super::stream::with_query_id;
+use super::types::{PROFILE_OPTION, TypeProfile};
 use super::{FlightSql, cookie};
 use crate::engine::Caller;
 use crate::login::{Credentials, Principal};
@@ -25,7 +25,7 @@ use volary_node::deadline::Deadline;
 
 /// A call of a client.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct ClientCall {
     /// The credentials that the client showed.
     pub(super) credentials: Credentials,
     /// The caller and its rights.
@@ -36,7 +36,7 @@ pub(super) struct Call {
     /// session. The session then exists for this call only.
     pub(super) session_token: Option<SessionToken>,
     /// The types in which the client is sent rows.
-    pub(super) profile: Profile,
+    pub(super) profile: TypeProfile,
     /// Says whether the client fetches rows from the workers itself, where that is possible.
     pub(super) direct_results: DirectResults,
     /// Deadline of the call.
@@ -47,7 +47,7 @@ pub(super) struct Call {
     tag: Option<String>,
 }
 
-impl Call {
+impl ClientCall {
     /// Returns the issuer of the statements that this call sends.
     pub(super) fn issuer(&self) -> Issuer {
         Issuer {
@@ -65,7 +65,7 @@ impl Call {
     /// # Errors
     /// `INVALID_ARGUMENT` if the client has named no session and the session's settings were
     /// changed.
-    pub(super) fn check_settings_last(&self) -> Result<()> {
+    pub(super) fn check_settings_persist(&self) -> Result<()> {
         if self.session_token.is_none() && !self.session.is_default() {
             return Err(Error::invalid(
                 "SET would have no effect: this client names no session. Log in with a user name (a handshake), or let the client keep cookies (ADBC: adbc.flight.sql.rpc.with_cookie_middleware), and send the statement again",
@@ -80,14 +80,14 @@ impl FlightSql {
     /// All log lines and errors of the statement carry the query's id, even if the statement cannot
     /// be parsed. So a user who reports an error also reports the id that the operator has to look
     /// for.
-    pub(super) async fn work<T>(
+    pub(super) async fn run_listed<T>(
         &self,
-        call: &Call,
+        call: &ClientCall,
         id: QueryId,
         sql: &str,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let listed = self.engine.statements().enter(id, call.issuer(), sql);
+        let listed = self.engine.statements().add(id, call.issuer(), sql);
         let span = tracing::info_span!(
             "statement",
             query_id = %id,
@@ -96,7 +96,7 @@ impl FlightSql {
         );
         let logged = async {
             listed
-                .unless_ended(work, call.deadline.passes())
+                .run_until_ended(work, call.deadline.wait_expired())
                 .await
                 .inspect_err(|error| {
                     tracing::debug!(error = format_args!("{error:#}"), "the statement failed");
@@ -104,12 +104,12 @@ impl FlightSql {
         };
         match logged.instrument(span).await {
             Ok(done) => {
-                listed.answered();
+                listed.set_answered();
                 Ok(done)
             }
             Err(error) => {
-                let error = with_query(error, id);
-                listed.failed(&error);
+                let error = with_query_id(error, id);
+                listed.set_failed(&error);
                 Err(error)
             }
         }
@@ -120,22 +120,22 @@ impl FlightSql {
     /// # Errors
     /// `UNAUTHENTICATED` for wrong credentials. `INVALID_ARGUMENT` if a header has a value that its
     /// option does not take.
-    pub(super) fn call<'a, T>(
+    pub(super) fn read_call<'a, T>(
         &'a self,
         request: &Request<T>,
-    ) -> impl Future<Output = Result<Call>> + Send + use<'a, T> {
+    ) -> impl Future<Output = Result<ClientCall>> + Send + use<'a, T> {
         // The headers are read before the first `await`, because the stream of the client's
         // messages cannot be held across one.
-        let shown = self.shown(request);
-        async { self.called(shown?).await }
+        let headers = self.read_headers(request);
+        async { self.identify_call(headers?).await }
     }
 
-    fn shown<T>(&self, request: &Request<T>) -> Result<Shown> {
+    fn read_headers<T>(&self, request: &Request<T>) -> Result<HeaderValues> {
         let metadata = request.metadata();
-        Ok(Shown {
-            caller: match caller(request.extensions()) {
-                Some(known) => Ok(known?),
-                None => Err(self.login.newest(
+        Ok(HeaderValues {
+            caller: match admitted_caller(request.extensions()) {
+                Some(caller) => Ok(caller?),
+                None => Err(self.login.newest_credentials(
                     auth::credentials(metadata)?,
                     cookie::bearer_token(metadata.as_ref()),
                 )),
@@ -143,14 +143,14 @@ impl FlightSql {
             cookie: cookie::session_token(metadata.as_ref()),
             profile: option_header(metadata, PROFILE_OPTION)?,
             direct_results: option_header(metadata, DIRECT_RESULTS_OPTION)?,
-            deadline: Deadline::of(metadata, self.config.query.timeout),
+            deadline: Deadline::from_metadata(metadata, self.config.query.timeout),
             peer: request.remote_addr(),
             tag: tag_header(metadata)?,
         })
     }
 
-    async fn called(&self, shown: Shown) -> Result<Call> {
-        let Shown {
+    async fn identify_call(&self, headers: HeaderValues) -> Result<ClientCall> {
+        let HeaderValues {
             caller,
             cookie,
             profile,
@@ -158,26 +158,28 @@ impl FlightSql {
             deadline,
             peer,
             tag,
-        } = shown;
+        } = headers;
         let (credentials, principal) = match caller {
-            Ok(known) => known,
+            Ok(identified) => identified,
             Err(credentials) => {
-                let principal = self.login.principal(&credentials, peer).await?;
+                let principal = self.login.identify(&credentials, peer).await?;
                 (credentials, principal)
             }
         };
-        let session_token = session_of(&principal).or(cookie);
-        let mut session = self.sessions.of(&principal.rights, session_token.as_ref());
+        let session_token = continued_session(&principal).or(cookie);
+        let mut session = self
+            .sessions
+            .get_or_create(&principal.rights, session_token.as_ref());
         if session_token.is_none() {
             // The client has a new session at each call, but all of its statements wait as those of
             // one caller. So the connection counts as the caller.
             let caller = peer.map_or(Caller::Unknown, Caller::Connection);
-            session.engine = session.engine.called_by(caller);
+            session.engine = session.engine.with_caller(caller);
         }
         let profile = profile.or_else(|| session.profile()).unwrap_or_default();
         let direct_results = direct_results.or_else(|| session.direct_results());
-        let deadline = deadline.within(session.engine.statement_timeout());
-        Ok(Call {
+        let deadline = deadline.with_session_timeout(session.engine.statement_timeout());
+        Ok(ClientCall {
             credentials,
             principal,
             session,
@@ -192,10 +194,10 @@ impl FlightSql {
 
     /// Returns the answer to a call. A client that has named no session receives a token to name it
     /// from now on. A client whose bearer token is about to expire receives a new one.
-    pub(super) fn respond<T>(&self, call: &Call, message: T) -> Result<Response<T>> {
+    pub(super) fn respond<T>(&self, call: &ClientCall, message: T) -> Result<Response<T>> {
         let mut response = Response::new(message);
         if call.session_token.is_none() {
-            let token = self.sessions.name(&call.session);
+            let token = self.sessions.issue_token(&call.session);
             self.announce_session(response.metadata_mut(), call, &token)?;
         }
         self.renew_bearer(response.metadata_mut(), call)?;
@@ -204,11 +206,11 @@ impl FlightSql {
 
     /// Sends a new bearer token to a client whose token is about to expire. The token is sent in
     /// the `authorization` header, for drivers that replace their token with it, and as a cookie.
-    pub(super) fn renew_bearer(&self, metadata: &mut MetadataMap, call: &Call) -> Result<()> {
+    pub(super) fn renew_bearer(&self, metadata: &mut MetadataMap, call: &ClientCall) -> Result<()> {
         match &call.session_token {
-            Some(session) if call.principal.is_due => {
+            Some(session) if call.principal.is_renewal_due => {
                 let bearer = self.announce_bearer(metadata, &call.principal, session)?;
-                metadata.append("set-cookie", header(&cookie::of_bearer(&bearer))?);
+                metadata.append("set-cookie", header_value(&cookie::bearer_cookie(&bearer))?);
                 Ok(())
             }
             _ => Ok(()),
@@ -221,10 +223,10 @@ impl FlightSql {
     pub(super) fn announce_session(
         &self,
         metadata: &mut MetadataMap,
-        call: &Call,
+        call: &ClientCall,
         token: &SessionToken,
     ) -> Result<()> {
-        metadata.insert("set-cookie", header(&cookie::of_session(token))?);
+        metadata.insert("set-cookie", header_value(&cookie::session_cookie(token))?);
         if call.credentials == Credentials::None {
             self.announce_bearer(metadata, &call.principal, token)?;
         }
@@ -238,19 +240,19 @@ impl FlightSql {
         principal: &Principal,
         session: &SessionToken,
     ) -> Result<String> {
-        let bearer = self.login.bearer(principal, session.as_str());
-        metadata.insert(AUTHORIZATION, header(&auth::bearer_header(&bearer))?);
+        let bearer = self.login.bearer_token(principal, session.as_str());
+        metadata.insert(AUTHORIZATION, header_value(&auth::bearer_header(&bearer))?);
         Ok(bearer)
     }
 }
 
 /// The content of a call's headers.
-struct Shown {
+struct HeaderValues {
     /// The caller, if the gate has identified it. Otherwise the credentials, which nobody has
     /// checked yet.
     caller: std::result::Result<(Credentials, Principal), Credentials>,
     cookie: Option<SessionToken>,
-    profile: Option<Profile>,
+    profile: Option<TypeProfile>,
     direct_results: Option<DirectResults>,
     deadline: Deadline,
     peer: Option<SocketAddr>,
@@ -258,11 +260,11 @@ struct Shown {
 }
 
 /// Returns the token of the session that the caller's bearer token continues.
-fn session_of(principal: &Principal) -> Option<SessionToken> {
+fn continued_session(principal: &Principal) -> Option<SessionToken> {
     SessionToken::parse(principal.session.as_deref()?)
 }
 
-pub(super) fn header(value: &str) -> Result<MetadataValue<tonic::metadata::Ascii>> {
+pub(super) fn header_value(value: &str) -> Result<MetadataValue<tonic::metadata::Ascii>> {
     MetadataValue::try_from(value)
         .map_err(|_| Error::internal("a session's token cannot be a header"))
 }

@@ -9,14 +9,14 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
 
 use super::FlightSql;
-use super::actions::decoded;
-use super::call::Call;
+use super::actions::decode_body;
+use super::call::ClientCall;
 use super::tickets;
 
 impl FlightSql {
     /// Handles CancelFlightInfo and returns the body of the answer.
-    pub(super) fn cancel_flight_info(&self, call: &Call, body: &Bytes) -> Result<Bytes> {
-        let request: CancelFlightInfoRequest = decoded("CancelFlightInfo", body)?;
+    pub(super) fn cancel_flight_info(&self, call: &ClientCall, body: &Bytes) -> Result<Bytes> {
+        let request: CancelFlightInfoRequest = decode_body("CancelFlightInfo", body)?;
         let status = self.cancel(call, request.info)?;
         let result = CancelFlightInfoResult {
             status: status.into(),
@@ -28,10 +28,10 @@ impl FlightSql {
     /// the answer.
     pub(super) fn cancel_query(
         &self,
-        call: &Call,
+        call: &ClientCall,
         request: &ActionCancelQueryRequest,
     ) -> Result<Bytes> {
-        let info: FlightInfo = decoded("CancelQuery", &request.info)?;
+        let info: FlightInfo = decode_body("CancelQuery", &request.info)?;
         let result = ActionCancelQueryResult {
             // The two enumerations have the same values.
             result: self.cancel(call, Some(info))?.into(),
@@ -41,7 +41,7 @@ impl FlightSql {
 
     /// Cancels the query of a FlightInfo that this gateway made, as long as the query waits or runs
     /// here. Users may cancel their own queries. Administrators may cancel all queries.
-    fn cancel(&self, call: &Call, info: Option<FlightInfo>) -> Result<CancelStatus> {
+    fn cancel(&self, call: &ClientCall, info: Option<FlightInfo>) -> Result<CancelStatus> {
         let info = info.unwrap_or_default();
         let endpoint = info.endpoint.into_iter().next();
         let mut is_direct = false;

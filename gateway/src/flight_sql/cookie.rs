@@ -14,15 +14,15 @@ const BEARER: &str = "volary-bearer";
 
 /// Returns the token of the session that the call's cookies name.
 pub(super) fn session_token(headers: &HeaderMap) -> Option<SessionToken> {
-    values(headers, SESSION).find_map(SessionToken::parse)
+    cookie_values(headers, SESSION).find_map(SessionToken::parse)
 }
 
 /// Returns the bearer token among the call's cookies.
 pub(super) fn bearer_token(headers: &HeaderMap) -> Option<String> {
-    values(headers, BEARER).next().map(str::to_owned)
+    cookie_values(headers, BEARER).next().map(str::to_owned)
 }
 
-fn values<'a>(headers: &'a HeaderMap, wanted: &str) -> impl Iterator<Item = &'a str> {
+fn cookie_values<'a>(headers: &'a HeaderMap, wanted: &str) -> impl Iterator<Item = &'a str> {
     headers
         .get_all("cookie")
         .iter()
@@ -36,12 +36,12 @@ fn values<'a>(headers: &'a HeaderMap, wanted: &str) -> impl Iterator<Item = &'a 
 /// Returns the cookie with which a client shows the session's token from now on. The cookie has no
 /// attributes. A Flight client has no path to compare, so it sends a cookie without attributes with
 /// every call. Java would quote the value of a cookie that has attributes of newer versions.
-pub(super) fn of_session(token: &SessionToken) -> String {
+pub(super) fn session_cookie(token: &SessionToken) -> String {
     format!("{SESSION}={}", token.as_str())
 }
 
 /// Returns the cookie with which a client shows the bearer token from now on.
-pub(super) fn of_bearer(token: &str) -> String {
+pub(super) fn bearer_cookie(token: &str) -> String {
     format!("{BEARER}={token}")
 }
 
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn the_session_is_found_among_the_cookies_of_a_load_balancer() {
         let token = SessionToken::new();
-        let cookie = of_session(&token);
+        let cookie = session_cookie(&token);
         let quoted = format!("{SESSION}=\"{}\"", token.as_str());
         for headers in [
             vec![cookie.clone()],
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn a_bearer_token_is_found_beside_the_session() {
         let mut shown = HeaderMap::new();
-        let cookies = format!("volary-session=x; {}", of_bearer("volary-bearer-1f"));
+        let cookies = format!("volary-session=x; {}", bearer_cookie("volary-bearer-1f"));
         shown.append("cookie", cookies.parse().unwrap());
         assert_eq!(bearer_token(&shown).as_deref(), Some("volary-bearer-1f"));
         assert_eq!(bearer_token(&HeaderMap::new()), None);

@@ -14,7 +14,7 @@ use super::command::{command, parse_any, refuse_transaction, unimplemented};
 
 /// The request in a descriptor.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Described {
+pub(super) enum DescribedRequest {
     /// A statement as plain SQL text, or the query of all rows of a table that is named by its
     /// path.
     Sql(String),
@@ -33,16 +33,16 @@ pub(super) enum Described {
     Listing(Command),
 }
 
-impl Described {
+impl DescribedRequest {
     /// Reads a descriptor.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if the descriptor is neither a message of Flight SQL, nor UTF-8 text, nor
     /// a path of a table, or if it belongs to a transaction. `UNIMPLEMENTED` for a message of
     /// another kind.
-    pub(super) fn of(descriptor: &FlightDescriptor) -> Result<Self> {
+    pub(super) fn from_descriptor(descriptor: &FlightDescriptor) -> Result<Self> {
         match descriptor.r#type() {
-            DescriptorType::Cmd => Self::of_cmd(&descriptor.cmd),
+            DescriptorType::Cmd => Self::from_cmd(&descriptor.cmd),
             DescriptorType::Path => table_sql(&descriptor.path).map(Self::Sql),
             DescriptorType::Unknown => Err(Error::invalid(
                 "the flight descriptor has no type; send a command (a Flight SQL message or SQL text) or a path (a table)",
@@ -50,9 +50,9 @@ impl Described {
         }
     }
 
-    fn of_cmd(cmd: &Bytes) -> Result<Self> {
+    fn from_cmd(cmd: &Bytes) -> Result<Self> {
         if let Some(any) = parse_any(cmd) {
-            return Self::of_command(command(any)?);
+            return Self::from_command(command(any)?);
         }
         match std::str::from_utf8(cmd) {
             Ok(sql) if !sql.trim().is_empty() => Ok(Self::Sql(sql.to_owned())),
@@ -62,7 +62,7 @@ impl Described {
         }
     }
 
-    fn of_command(command: Command) -> Result<Self> {
+    fn from_command(command: Command) -> Result<Self> {
         Ok(match command {
             Command::CommandStatementQuery(query) => {
                 refuse_transaction(query.transaction_id.as_ref())?;
@@ -87,7 +87,7 @@ impl Described {
     }
 
     /// Creates the error of a call that does not take the request.
-    pub(super) fn not_taken(&self) -> Error {
+    pub(super) fn unsupported_error(&self) -> Error {
         unimplemented(match self {
             Self::Sql(_) => "SQL text",
             Self::Query(_) => CommandStatementQuery::type_url(),
@@ -126,16 +126,16 @@ mod tests {
 
     use super::*;
 
-    fn cmd(bytes: impl Into<Bytes>) -> Result<Described> {
-        Described::of(&FlightDescriptor::new_cmd(bytes))
+    fn cmd(bytes: impl Into<Bytes>) -> Result<DescribedRequest> {
+        DescribedRequest::from_descriptor(&FlightDescriptor::new_cmd(bytes))
     }
 
-    fn message(message: &impl ProstMessageExt) -> Result<Described> {
+    fn message(message: &impl ProstMessageExt) -> Result<DescribedRequest> {
         cmd(message.as_any().encode_to_vec())
     }
 
-    fn path(parts: &[&str]) -> Result<Described> {
-        Described::of(&FlightDescriptor::new_path(
+    fn path(parts: &[&str]) -> Result<DescribedRequest> {
+        DescribedRequest::from_descriptor(&FlightDescriptor::new_path(
             parts.iter().map(|&part| part.to_owned()).collect(),
         ))
     }
@@ -148,11 +148,11 @@ mod tests {
         };
         assert_eq!(
             message(&query).unwrap(),
-            Described::Query("SELECT 1".to_owned())
+            DescribedRequest::Query("SELECT 1".to_owned())
         );
         assert!(matches!(
             message(&CommandGetCatalogs {}),
-            Ok(Described::Listing(Command::CommandGetCatalogs(_)))
+            Ok(DescribedRequest::Listing(Command::CommandGetCatalogs(_)))
         ));
     }
 
@@ -183,12 +183,12 @@ mod tests {
     fn a_request_that_is_not_taken_is_named() {
         let update = CommandStatementUpdate::default();
         assert_eq!(
-            message(&update).unwrap().not_taken().message(),
+            message(&update).unwrap().unsupported_error().message(),
             "CommandStatementUpdate is not supported here"
         );
         let listing = message(&CommandGetCatalogs {}).unwrap();
         assert_eq!(
-            listing.not_taken().message(),
+            listing.unsupported_error().message(),
             "CommandGetCatalogs is not supported here"
         );
     }
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn plain_text_is_sql_also_when_it_begins_like_a_message() {
         for sql in ["SELECT 1", "\n SELECT 1", "\n\u{1}x", "-- ä\nSELECT 1"] {
-            assert_eq!(cmd(sql).unwrap(), Described::Sql(sql.to_owned()));
+            assert_eq!(cmd(sql).unwrap(), DescribedRequest::Sql(sql.to_owned()));
         }
     }
 
@@ -204,11 +204,11 @@ mod tests {
     fn a_path_is_a_table() {
         assert_eq!(
             path(&["t"]).unwrap(),
-            Described::Sql("SELECT * FROM \"t\"".to_owned())
+            DescribedRequest::Sql("SELECT * FROM \"t\"".to_owned())
         );
         assert_eq!(
             path(&["public", "a\"b"]).unwrap(),
-            Described::Sql("SELECT * FROM \"public\".\"a\"\"b\"".to_owned())
+            DescribedRequest::Sql("SELECT * FROM \"public\".\"a\"\"b\"".to_owned())
         );
         assert!(path(&[]).is_err());
         assert!(path(&["a", ""]).is_err());
@@ -217,11 +217,13 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_refused() {
-        let code = |result: Result<Described>| result.unwrap_err().code();
+        let code = |result: Result<DescribedRequest>| result.unwrap_err().code();
         assert_eq!(code(cmd(vec![0xff, 0xfe])), ErrorCode::InvalidArgument);
         assert_eq!(code(cmd(Vec::new())), ErrorCode::InvalidArgument);
         assert_eq!(
-            code(Described::of(&FlightDescriptor::default())),
+            code(DescribedRequest::from_descriptor(
+                &FlightDescriptor::default()
+            )),
             ErrorCode::InvalidArgument
         );
         let other = |type_url: &str, value: &'static [u8]| {

@@ -28,17 +28,17 @@ use volary_flight_proto::{Result, ipc};
 use volary_node::client_rows::ClientMessages;
 
 use super::auth::{self, AUTHORIZATION};
-use super::call::{Call, header};
+use super::call::{ClientCall, header_value};
 use super::sessions::SessionToken;
-use super::statement::{bound, profile_of, session_of, stream_of};
-use super::stream::with_query;
+use super::statement::{bind_ticket, open_stream, take_profile, take_session};
+use super::stream::with_query_id;
 use super::{FlightSql, arrow_error};
-use crate::engine::{Query, Session};
+use crate::engine::{PlannedQuery, Session};
 use crate::login::{Credentials, Principal};
 
 /// Maximum size of all tickets of a query together. They are sent in one FlightInfo, which is one
 /// message, and clients accept messages of up to 16 MiB.
-const MOST_TICKET_BYTES: usize = 8 << 20;
+const MAX_TICKETS_BYTES: usize = 8 << 20;
 
 /// Time until the answer to a worker's question expires.
 const ANSWER_LIFETIME: Duration = Duration::from_secs(60);
@@ -48,13 +48,13 @@ impl FlightSql {
     /// the rows have to come from the gateway.
     pub(super) fn direct_info(
         &self,
-        call: &Call,
-        query: &Query,
+        call: &ClientCall,
+        query: &PlannedQuery,
         announced: &Schema,
         ticket: &QueryTicket,
         descriptor: &FlightDescriptor,
     ) -> Result<Option<FlightInfo>> {
-        let Some(parts) = query.parts()? else {
+        let Some(parts) = query.worker_tickets()? else {
             tracing::debug!(
                 "no direct results: the gateway merges the rows, or puts them in order"
             );
@@ -67,22 +67,22 @@ impl FlightSql {
             );
             return Ok(None);
         }
-        let query_ticket = bound(call, ticket.clone());
+        let query_ticket = bind_ticket(call, ticket.clone());
         let announced_bytes = ipc::schema_to_bytes(announced);
-        let of_all = query_ticket.encoded_len() + announced_bytes.len();
-        let bytes = parts.iter().map(|part| part.encoded_len() + of_all);
+        let shared_bytes = query_ticket.encoded_len() + announced_bytes.len();
+        let bytes = parts.iter().map(|part| part.encoded_len() + shared_bytes);
         // The size is checked before the tickets are made. For thousands of workers, the tickets of
         // a long statement would take gigabytes.
-        if bytes.sum::<usize>() > MOST_TICKET_BYTES {
+        if bytes.sum::<usize>() > MAX_TICKETS_BYTES {
             tracing::debug!("no direct results: their tickets are too large");
             return Ok(None);
         }
         let timeout = self.part_timeout(&call.session.engine);
-        let mut direct = Vec::with_capacity(parts.len());
+        let mut tickets = Vec::with_capacity(parts.len());
         for part in parts {
             let worker = WorkerId(part.worker_id);
             let uri = self.cluster.clients_uri(worker);
-            let Some(uri) = uri.filter(|uri| self.is_reached(uri, call.peer)) else {
+            let Some(uri) = uri.filter(|uri| self.can_reach(uri, call.peer)) else {
                 tracing::debug!(%worker, "no direct results: the client cannot reach the worker");
                 return Ok(None);
             };
@@ -92,14 +92,14 @@ impl FlightSql {
                 announced: announced_bytes.clone(),
                 timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
             };
-            direct.push((ticket, uri));
+            tickets.push((ticket, uri));
         }
-        let endpoints = self.tickets.direct_endpoints(direct);
+        let endpoints = self.tickets.direct_endpoints(tickets);
         self.tickets.admit(query.id, &query.access);
         // The gateway's own part of the query is done.
         let statements = self.engine.statements();
-        query.note(&statements.noted(query.id));
-        statements.done(query.id, 0);
+        query.note(&statements.progress(query.id));
+        statements.set_done(query.id, 0);
         let info = FlightInfo::new()
             .try_with_schema(announced)
             .map_err(arrow_error)?
@@ -115,7 +115,7 @@ impl FlightSql {
     /// Returns whether the client can fetch rows from the worker with this URI. A worker at a
     /// loopback address can be reached only from the gateway's own machine. If the gateway uses
     /// TLS, its clients are not sent to a worker without TLS.
-    fn is_reached(&self, uri: &str, client: Option<SocketAddr>) -> bool {
+    fn can_reach(&self, uri: &str, client: Option<SocketAddr>) -> bool {
         let Ok(uri) = Url::parse(uri) else {
             return false;
         };
@@ -124,41 +124,50 @@ impl FlightSql {
         }
         // Without users, the login lets in only clients on the gateway's own machine. A worker on
         // another machine would see such a client at an address that the login refuses.
-        let are_known = self.engine.access().has_users() || self.config.security.allow_anonymous;
-        let is_near = client.is_some_and(|client| client.ip().to_canonical().is_loopback());
+        let admits_remote_clients =
+            self.engine.access().has_users() || self.config.security.allow_anonymous;
+        let is_local_client = client.is_some_and(|client| client.ip().to_canonical().is_loopback());
         if is_loopback(&uri) {
-            is_near
+            is_local_client
         } else {
-            are_known
+            admits_remote_clients
         }
     }
 
     /// Returns how long a worker may take for a part.
     fn part_timeout(&self, session: &Session) -> Duration {
-        let gateways = self.config.query.timeout;
+        let gateway_timeout = self.config.query.timeout;
         session
             .statement_timeout()
-            .map_or(gateways, |timeout| timeout.min(gateways))
+            .map_or(gateway_timeout, |timeout| timeout.min(gateway_timeout))
     }
 
     /// Returns the rows of a part, which the gateway asks the part's worker for.
-    pub(super) async fn redeem_part(&self, call: &Call, ticket: &Ticket) -> Result<ClientMessages> {
-        let (mut query, part) = self.tickets.open_direct(&call.principal, &ticket.ticket)?;
+    pub(super) async fn redeem_part(
+        &self,
+        call: &ClientCall,
+        ticket: &Ticket,
+    ) -> Result<ClientMessages> {
+        let (mut query, part) = self.tickets.open_part(&call.principal, &ticket.ticket)?;
         let id: QueryId = query.query_id.parse()?;
-        let profile = profile_of(&mut query)?;
-        let session = session_of(call, &mut query);
-        let deadline = call.deadline.within(session.statement_timeout());
+        let profile = take_profile(&mut query)?;
+        let session = take_session(call, &mut query);
+        let deadline = call
+            .deadline
+            .with_session_timeout(session.statement_timeout());
         let statements = self.engine.statements();
-        let listed = statements.enter(id, call.issuer(), &query.sql);
+        let listed = statements.add(id, call.issuer(), &query.sql);
         // Planning again checks whether the caller may still run the query, and whether the tables
         // are still the same.
         let planning = self.plan_again(id, &session, query);
-        let planned = listed.unless_ended(planning, deadline.passes()).await;
+        let planned = listed
+            .run_until_ended(planning, deadline.wait_expired())
+            .await;
         let query = planned
-            .and_then(|query| query.of_part(part))
-            .map_err(|error| with_query(error, id))
-            .inspect_err(|error| listed.failed(error))?;
-        Ok(stream_of(listed, query, profile, deadline))
+            .and_then(|query| query.into_part(part))
+            .map_err(|error| with_query_id(error, id))
+            .inspect_err(|error| listed.set_failed(error))?;
+        Ok(open_stream(listed, query, profile, deadline))
     }
 
     /// Answers a worker that asks who a client is, whether the client may redeem a ticket, and what
@@ -171,27 +180,29 @@ impl FlightSql {
     pub(super) async fn introduce(&self, body: &Bytes) -> Result<Bytes> {
         let sealer = self.cluster.sealer();
         let introduction: Introduction = sealer.open(Purpose::Introduction, body)?;
-        let credentials = auth::parsed(introduction.authorization.as_deref())?;
+        let credentials = auth::parse_authorization(introduction.authorization.as_deref())?;
         let peer = introduction.peer.parse().ok();
-        let principal = self.login.principal(&credentials, peer).await?;
+        let principal = self.login.identify(&credentials, peer).await?;
         let mut introduced = Introduced {
             user: principal.name().to_owned(),
             ..Introduced::default()
         };
         if !introduction.ticket.is_empty() {
-            let opened = self.tickets.open_whole(&principal, &introduction.ticket)?;
-            self.check_may(&principal, &opened).await?;
+            let opened = self
+                .tickets
+                .open_direct_ticket(&principal, &introduction.ticket)?;
+            self.check_permission(&principal, &opened).await?;
             introduced.ticket = Some(opened);
         } else if matches!(credentials, Credentials::Basic { .. }) {
             let session = SessionToken::new();
-            let bearer = self.login.bearer(&principal, session.as_str());
+            let bearer = self.login.bearer_token(&principal, session.as_str());
             introduced.authorization = Some(auth::bearer_header(&bearer));
         }
         Ok(sealer.seal(Purpose::IntroductionAnswer, &introduced, ANSWER_LIFETIME))
     }
 
     /// Refuses a ticket if its user may not run its query any more.
-    async fn check_may(&self, principal: &Principal, ticket: &DirectTicket) -> Result<()> {
+    async fn check_permission(&self, principal: &Principal, ticket: &DirectTicket) -> Result<()> {
         let mut query = ticket.query.clone().unwrap_or_default();
         let id: QueryId = query.query_id.parse()?;
         if self.tickets.is_admitted(id, &self.engine.access()) {
@@ -199,11 +210,11 @@ impl FlightSql {
         }
         // Thousands of workers may ask about one query at the same time. Only the first question
         // plans the query, and its result serves the others.
-        let _turn = self.tickets.turn_to_plan().await;
+        let _turn = self.tickets.acquire_planning_turn().await;
         if self.tickets.is_admitted(id, &self.engine.access()) {
             return self.engine.refuse_changes(&query.reads);
         }
-        profile_of(&mut query)?;
+        take_profile(&mut query)?;
         let settings = std::mem::take(&mut query.settings);
         let session = Session::new(settings, Arc::clone(&principal.rights));
         let planned = self.plan_again(id, &session, query).await?;
@@ -214,7 +225,7 @@ impl FlightSql {
 
 /// Sends a client its own token again. With it, JDBC logs in at workers with the token instead of
 /// its password.
-pub(super) fn announce_again(call: &Call, response: &mut Response<FlightInfo>) -> Result<()> {
+pub(super) fn repeat_bearer(call: &ClientCall, response: &mut Response<FlightInfo>) -> Result<()> {
     let has_locations = |info: &FlightInfo| {
         let mut endpoints = info.endpoint.iter();
         endpoints.any(|endpoint| !endpoint.location.is_empty())
@@ -223,7 +234,7 @@ pub(super) fn announce_again(call: &Call, response: &mut Response<FlightInfo>) -
         && has_locations(response.get_ref())
         && !response.metadata().contains_key(AUTHORIZATION)
     {
-        let value = header(&auth::bearer_header(token))?;
+        let value = header_value(&auth::bearer_header(token))?;
         response.metadata_mut().insert(AUTHORIZATION, value);
     }
     Ok(())

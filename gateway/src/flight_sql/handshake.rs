@@ -9,7 +9,7 @@ use tonic::{Response, Status};
 use volary_flight_proto::Result;
 
 use super::FlightSql;
-use super::call::Call;
+use super::call::ClientCall;
 use super::sessions::SessionToken;
 use crate::login::Credentials;
 
@@ -20,13 +20,13 @@ impl FlightSql {
     /// Creates a session for a client that shows a name and a password, or no credentials. A token
     /// is only checked. If the token belongs to no session, the client receives a session as a
     /// cookie. The messages of the request are not read, because they only repeat the header.
-    pub(super) fn shake_hands(&self, call: &Call) -> Result<Response<HandshakeStream>> {
+    pub(super) fn shake_hands(&self, call: &ClientCall) -> Result<Response<HandshakeStream>> {
         tracing::debug!(user = call.principal.name(), peer = ?call.peer, "a client has connected");
         let session = SessionToken::new();
         let bearer = match &call.credentials {
             Credentials::Bearer(token) => token.clone(),
             Credentials::Basic { .. } | Credentials::None => {
-                self.login.bearer(&call.principal, session.as_str())
+                self.login.bearer_token(&call.principal, session.as_str())
             }
         };
         let message = HandshakeResponse {

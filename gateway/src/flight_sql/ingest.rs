@@ -12,9 +12,9 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
 
 use super::FlightSql;
-use super::call::Call;
-use super::upload::Batches;
-use crate::engine::{IfTableExists, IncomingRows, Ingest};
+use super::call::ClientCall;
+use super::upload::UploadedBatches;
+use crate::engine::{IfTableExists, IncomingRows, IngestTarget};
 use crate::sql::names::{CATALOG, PUBLIC};
 
 /// Beginning of the names of headers that carry an option of a new table, such as
@@ -22,7 +22,7 @@ use crate::sql::names::{CATALOG, PUBLIC};
 const OPTION: &str = "volary-ingest-";
 
 /// Returns the text that is listed as the statement while rows are ingested.
-pub(super) fn listed_as(ingest: &Ingest) -> String {
+pub(super) fn statement_text(ingest: &IngestTarget) -> String {
     format!("INGEST INTO {}", ingest.table)
 }
 
@@ -30,26 +30,26 @@ impl FlightSql {
     /// Writes the rows as a statement of its own, and returns their number.
     pub(super) async fn ingest(
         &self,
-        call: &Call,
-        ingest: Ingest,
-        batches: Batches,
+        call: &ClientCall,
+        ingest: IngestTarget,
+        batches: UploadedBatches,
     ) -> Result<u64> {
-        let (id, text) = (QueryId::new(), listed_as(&ingest));
+        let (id, text) = (QueryId::new(), statement_text(&ingest));
         let ingesting = self.ingest_rows(call, id, ingest, batches);
-        self.work(call, id, &text, ingesting).await
+        self.run_listed(call, id, &text, ingesting).await
     }
 
     /// Writes the rows and returns their number.
     pub(super) async fn ingest_rows(
         &self,
-        call: &Call,
+        call: &ClientCall,
         id: QueryId,
-        ingest: Ingest,
-        mut batches: Batches,
+        ingest: IngestTarget,
+        mut batches: UploadedBatches,
     ) -> Result<u64> {
         // Waits for the first batch, because the schema is known only then. The schema is also read
         // if no batch follows it.
-        let first = call.deadline.bound(batches.try_next()).await?;
+        let first = call.deadline.run_until(batches.try_next()).await?;
         let schema = batches.schema().ok_or_else(|| {
             Error::invalid("the rows to ingest have no schema; send it in the first message")
         })?;
@@ -67,7 +67,7 @@ impl FlightSql {
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` if the value of an option is not text.
-pub(super) fn options(metadata: &MetadataMap) -> Result<HashMap<String, String>> {
+pub(super) fn header_options(metadata: &MetadataMap) -> Result<HashMap<String, String>> {
     let headers = metadata.iter().filter_map(|header| match header {
         KeyAndValueRef::Ascii(name, value) => Some((name.as_str().strip_prefix(OPTION)?, value)),
         KeyAndValueRef::Binary(..) => None,
@@ -87,10 +87,10 @@ pub(super) fn options(metadata: &MetadataMap) -> Result<HashMap<String, String>>
 /// # Errors
 /// `INVALID_ARGUMENT` for a request that is not supported. `NOT_FOUND` for a catalog or schema that
 /// rows cannot be ingested into.
-pub(super) fn read(
+pub(super) fn parse_command(
     command: CommandStatementIngest,
-    from_headers: HashMap<String, String>,
-) -> Result<Ingest> {
+    header_options: HashMap<String, String>,
+) -> Result<IngestTarget> {
     if command.temporary {
         return Err(Error::unsupported(
             "temporary tables are not supported; ingest into a table and drop it when it is no longer needed",
@@ -101,22 +101,22 @@ pub(super) fn read(
             "the ingest command names no table; name one",
         ));
     }
-    is_default("catalog", command.catalog.as_deref(), CATALOG)?;
-    is_default("schema", command.schema.as_deref(), PUBLIC)?;
+    check_default("catalog", command.catalog.as_deref(), CATALOG)?;
+    check_default("schema", command.schema.as_deref(), PUBLIC)?;
     let definition = command.table_definition_options.unwrap_or_default();
     let mut options = command.options;
-    for (option, value) in from_headers {
+    for (option, value) in header_options {
         options.entry(option).or_insert(value);
     }
-    Ok(Ingest {
+    Ok(IngestTarget {
         table: command.table,
-        create: creates(&definition)?,
+        creates_table: creates_table(&definition)?,
         if_exists: if_exists(&definition)?,
         options,
     })
 }
 
-fn is_default(what: &str, given: Option<&str>, only: &str) -> Result<()> {
+fn check_default(what: &str, given: Option<&str>, only: &str) -> Result<()> {
     match given {
         None | Some("") => Ok(()),
         Some(given) if given == only => Ok(()),
@@ -126,11 +126,11 @@ fn is_default(what: &str, given: Option<&str>, only: &str) -> Result<()> {
     }
 }
 
-fn creates(options: &TableDefinitionOptions) -> Result<bool> {
+fn creates_table(options: &TableDefinitionOptions) -> Result<bool> {
     match options.if_not_exist() {
         TableNotExistOption::Create => Ok(true),
         TableNotExistOption::Fail => Ok(false),
-        TableNotExistOption::Unspecified => Err(unspecified("if_not_exist")),
+        TableNotExistOption::Unspecified => Err(unspecified_option("if_not_exist")),
     }
 }
 
@@ -139,11 +139,11 @@ fn if_exists(options: &TableDefinitionOptions) -> Result<IfTableExists> {
         TableExistsOption::Fail => Ok(IfTableExists::Fail),
         TableExistsOption::Append => Ok(IfTableExists::Append),
         TableExistsOption::Replace => Ok(IfTableExists::Replace),
-        TableExistsOption::Unspecified => Err(unspecified("if_exists")),
+        TableExistsOption::Unspecified => Err(unspecified_option("if_exists")),
     }
 }
 
-fn unspecified(option: &str) -> Error {
+fn unspecified_option(option: &str) -> Error {
     Error::invalid(format!(
         "the option {option} of the table to ingest into is not specified; say whether it is created, appended to or replaced"
     ))
@@ -173,8 +173,8 @@ mod tests {
             schema: Some(String::new()),
             ..command()
         };
-        let ingest = read(command, HashMap::new()).unwrap();
-        assert!(ingest.create);
+        let ingest = parse_command(command, HashMap::new()).unwrap();
+        assert!(ingest.creates_table);
         assert_eq!(ingest.if_exists, IfTableExists::Append);
         assert_eq!(ingest.table, "birds");
     }
@@ -185,12 +185,12 @@ mod tests {
         metadata.insert("volary-ingest-shard_key", "k".parse().unwrap());
         metadata.insert("volary-types", "native".parse().unwrap());
         let expected = HashMap::from([("shard_key".to_owned(), "k".to_owned())]);
-        assert_eq!(options(&metadata).unwrap(), expected);
+        assert_eq!(header_options(&metadata).unwrap(), expected);
     }
 
     #[test]
     fn what_cannot_be_done_is_refused() {
-        let code = |command| read(command, HashMap::new()).unwrap_err().code();
+        let code = |command| parse_command(command, HashMap::new()).unwrap_err().code();
         let invalid = [
             CommandStatementIngest {
                 temporary: true,

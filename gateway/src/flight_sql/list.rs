@@ -7,7 +7,7 @@ use volary_flight_proto::ticket::QueryTicket;
 use volary_flight_proto::{Error, Result};
 
 use super::FlightSql;
-use super::call::Call;
+use super::call::ClientCall;
 use super::descriptor::table_sql;
 use super::types::map_schema;
 use crate::engine::TableListing;
@@ -18,7 +18,7 @@ pub(super) type FlightInfoStream = BoxStream<'static, Result<FlightInfo, Status>
 impl FlightSql {
     /// Lists all tables, or those whose names contain the text of the criteria. The query of a
     /// table is planned when its ticket is redeemed.
-    pub(super) fn list(&self, call: &Call, criteria: &Criteria) -> Result<FlightInfoStream> {
+    pub(super) fn list(&self, call: &ClientCall, criteria: &Criteria) -> Result<FlightInfoStream> {
         let wanted = std::str::from_utf8(&criteria.expression).map_err(|_| {
             Error::invalid(
                 "the criteria are not UTF-8 text; send a part of the tables' names, or nothing",
@@ -34,7 +34,7 @@ impl FlightSql {
         Ok(stream::iter(infos).map(Ok).boxed())
     }
 
-    fn table_info(&self, call: &Call, table: &TableListing) -> Result<FlightInfo> {
+    fn table_info(&self, call: &ClientCall, table: &TableListing) -> Result<FlightInfo> {
         let path = vec![
             table.catalog.clone(),
             table.schema_name.clone(),

@@ -14,9 +14,9 @@ use volary_catalog::access::Rights;
 use volary_flight_proto::ticket::QueryTicket;
 use volary_flight_proto::{Error, Result};
 
-use super::call::Call;
+use super::call::ClientCall;
 use super::command::{command, parse_any, unimplemented};
-use super::types::{Profile, map_field, with_sql_metadata};
+use super::types::{TypeProfile, map_field, with_sql_metadata};
 use super::{FlightSql, keys, sql_info, xdbc};
 use crate::engine::TableListing;
 use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
@@ -31,11 +31,11 @@ impl FlightSql {
     /// Returns a FlightInfo whose ticket holds the command.
     pub(super) fn metadata_info(
         &self,
-        call: &Call,
+        call: &ClientCall,
         command: Command,
         descriptor: FlightDescriptor,
     ) -> Result<FlightInfo> {
-        let schema = schema_of(&command)?;
+        let schema = metadata_schema(&command)?;
         let ticket = QueryTicket {
             command: Some(command.into_any().encode_to_vec().into()),
             ..QueryTicket::default()
@@ -46,9 +46,9 @@ impl FlightSql {
     /// Returns the rows of the command that a ticket holds.
     pub(super) fn ticket_rows(
         &self,
-        call: &Call,
+        call: &ClientCall,
         any: &Bytes,
-        profile: Profile,
+        profile: TypeProfile,
     ) -> Result<RecordBatch> {
         let any = parse_any(any).ok_or_else(|| {
             Error::internal("the command in a ticket is not a Flight SQL message")
@@ -59,9 +59,9 @@ impl FlightSql {
     /// Returns the rows of a command.
     pub(super) fn metadata_rows(
         &self,
-        call: &Call,
+        call: &ClientCall,
         command: Command,
-        profile: Profile,
+        profile: TypeProfile,
     ) -> Result<RecordBatch> {
         let rights = &call.principal.rights;
         let rows = match command {
@@ -113,7 +113,7 @@ impl FlightSql {
 ///
 /// # Errors
 /// `UNIMPLEMENTED` for a message that is not a metadata command.
-pub(super) fn schema_of(command: &Command) -> Result<SchemaRef> {
+pub(super) fn metadata_schema(command: &Command) -> Result<SchemaRef> {
     Ok(match command {
         Command::CommandGetCatalogs(command) => command.into_builder().schema(),
         Command::CommandGetDbSchemas(command) => command.clone().into_builder().schema(),
@@ -133,7 +133,7 @@ pub(super) fn schema_of(command: &Command) -> Result<SchemaRef> {
 /// through. An empty catalog name lets no table through.
 fn tables(
     command: CommandGetTables,
-    profile: Profile,
+    profile: TypeProfile,
     tables: Vec<TableListing>,
 ) -> Result<RecordBatch> {
     let include_schema = command.include_schema;
@@ -159,7 +159,7 @@ fn tables(
 
 /// Returns the columns of a table with the types that a query would return, and with Flight SQL's
 /// metadata about columns.
-fn table_schema(profile: Profile, table: &TableListing) -> Schema {
+fn table_schema(profile: TypeProfile, table: &TableListing) -> Schema {
     let names = [table.catalog.as_str(), &table.schema_name, &table.name];
     let fields: Vec<Field> = table
         .columns
@@ -210,7 +210,7 @@ mod tests {
     }
 
     fn names(command: CommandGetTables) -> Vec<String> {
-        let rows = tables(command, Profile::Classic, listing()).unwrap();
+        let rows = tables(command, TypeProfile::Classic, listing()).unwrap();
         rows.column(2)
             .as_string::<i32>()
             .iter()
@@ -263,8 +263,8 @@ mod tests {
             include_schema: true,
             ..Default::default()
         };
-        let announced = schema_of(&Command::CommandGetTables(command.clone())).unwrap();
-        let rows = tables(command, Profile::Classic, listing()).unwrap();
+        let announced = metadata_schema(&Command::CommandGetTables(command.clone())).unwrap();
+        let rows = tables(command, TypeProfile::Classic, listing()).unwrap();
         assert_eq!(rows.schema(), announced);
         let bytes = rows.column(4).as_binary::<i32>().value(0);
         let schema = Schema::try_from(IpcMessage(Bytes::copy_from_slice(bytes))).unwrap();

@@ -30,6 +30,8 @@ mod auth;
 mod call;
 /// Handles cancellation by a call.
 mod cancel;
+/// Identifies callers before their messages are read.
+mod client_gate;
 /// Reads options that a client sets.
 mod client_option;
 /// Reads the messages of Flight SQL.
@@ -44,31 +46,24 @@ mod direct;
 mod direct_option;
 /// Handles DoExchange: a statement in one call.
 mod exchange;
-/// Identifies callers before their messages are read.
-mod gate;
 /// Exchanges credentials for a session.
 mod handshake;
 /// Handles bulk ingestion.
 mod ingest;
+/// Passes messages of workers on to a client.
+mod joined_messages;
 /// Defines the columns of the key listings.
 mod keys;
 /// Handles ListFlights.
 mod list;
-/// Handles the messages of workers: that they join or leave, and that a client wants rows from
-/// them.
-mod membership;
 /// Lists catalogs, schemas and tables.
 mod metadata;
-/// Passes messages of workers on to a client.
-mod passed_on;
 /// Handles PollFlightInfo.
 mod poll;
 /// Handles prepared statements.
 mod prepared;
 /// Extends the lifetime of tickets.
 mod renew;
-/// Watches open result streams.
-mod running;
 /// Implements the Flight service.
 mod service;
 /// Sets and reads the options of a session.
@@ -89,6 +84,11 @@ mod types;
 mod update;
 /// Reads the rows that clients stream.
 mod upload;
+/// Watches open result streams.
+mod watched_stream;
+/// Handles the messages of workers: that they join or leave, and that a client wants rows from
+/// them.
+mod worker_actions;
 /// Lists the SQL types.
 mod xdbc;
 
@@ -103,8 +103,8 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::login::Login;
-pub use gate::ClientGate;
-use poll::Polled;
+pub use client_gate::ClientGate;
+use poll::PolledQueries;
 use sessions::Sessions;
 use tickets::Tickets;
 
@@ -120,7 +120,7 @@ pub struct FlightSql {
     config: Arc<Config>,
     sessions: Sessions,
     tickets: Tickets,
-    polled: Arc<Polled>,
+    polled_queries: Arc<PolledQueries>,
     login: Arc<Login>,
 }
 
@@ -139,7 +139,7 @@ impl FlightSql {
             cluster,
             sessions: Sessions::new(&config.query),
             tickets: Tickets::new(sealer, &config.query),
-            polled: Arc::default(),
+            polled_queries: Arc::default(),
             login,
             config,
         }

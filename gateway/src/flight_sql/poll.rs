@@ -23,61 +23,61 @@ use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 
 use super::FlightSql;
-use super::actions::decoded;
-use super::call::Call;
+use super::actions::decode_body;
+use super::call::ClientCall;
 use super::command::parse_any;
-use super::statement::stream_of;
-use crate::statements::{MOST_POLLED, Work};
+use super::statement::open_stream;
+use crate::statements::{MAX_POLLED, WorkerStatistics};
 use volary_node::client_rows::ClientMessages;
 use volary_node::deadline::Deadline;
 
 /// Time after which a query ends if its client neither polls it nor asks for its rows.
-const KEPT_FOR: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum time that the answer to a poll waits for new progress.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_POLL_WAIT: Duration = Duration::from_secs(1);
 
 /// Interval at which progress is checked. Progress is counted when a worker ends, and nobody is
 /// notified of it.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Type URL of the descriptor that the client sends back with the next poll.
 const CONTINUATION: &str = "type.googleapis.com/volary.PollQuery";
 
 /// The queries that run before their rows are asked for.
 #[derive(Debug)]
-pub(super) struct Polled {
-    kept_for: Duration,
-    by_id: Mutex<HashMap<QueryId, Arc<Started>>>,
+pub(super) struct PolledQueries {
+    idle_timeout: Duration,
+    by_id: Mutex<HashMap<QueryId, Arc<PolledQuery>>>,
 }
 
 /// A query that runs before its rows are asked for.
 #[derive(Debug)]
-struct Started {
+struct PolledQuery {
     /// Users and their rights at the time when the query was planned.
     access: Arc<Access>,
     last_asked: Mutex<Instant>,
     /// The stream of the query's messages, beginning with the first rows. It is `None` until the
     /// first rows are there.
-    stream: Mutex<Option<Stream>>,
-    is_ready: watch::Sender<bool>,
+    stream: Mutex<Option<PolledStream>>,
+    readiness: watch::Sender<bool>,
     /// Notified if the client did not receive the answer to its first poll. It cannot poll again.
-    is_abandoned: Notify,
+    abandoned: Notify,
 }
 
-struct Stream(ClientMessages);
+struct PolledStream(ClientMessages);
 
-impl std::fmt::Debug for Stream {
+impl std::fmt::Debug for PolledStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Stream")
     }
 }
 
-impl Started {
+impl PolledQuery {
     /// Completes when nobody has asked for the query for `kept_for`.
-    async fn is_forgotten(&self, kept_for: Duration) {
+    async fn wait_until_idle(&self, idle_timeout: Duration) {
         loop {
-            let until = *self.last_asked.lock() + kept_for;
+            let until = *self.last_asked.lock() + idle_timeout;
             if until <= Instant::now() {
                 return;
             }
@@ -86,50 +86,50 @@ impl Started {
     }
 }
 
-impl Default for Polled {
+impl Default for PolledQueries {
     fn default() -> Self {
-        Self::new(KEPT_FOR)
+        Self::new(IDLE_TIMEOUT)
     }
 }
 
-impl Polled {
+impl PolledQueries {
     fn new(kept_for: Duration) -> Self {
         Self {
-            kept_for,
+            idle_timeout: kept_for,
             by_id: Mutex::default(),
         }
     }
 
     /// Starts a query. Must be called within a runtime.
     fn start(self: &Arc<Self>, id: QueryId, access: Arc<Access>, messages: ClientMessages) {
-        let started = Arc::new(Started {
+        let started = Arc::new(PolledQuery {
             access,
             last_asked: Mutex::new(Instant::now()),
             stream: Mutex::default(),
-            is_ready: watch::Sender::new(false),
-            is_abandoned: Notify::new(),
+            readiness: watch::Sender::new(false),
+            abandoned: Notify::new(),
         });
         self.by_id.lock().insert(id, Arc::clone(&started));
         let polled = Arc::clone(self);
         tokio::spawn(async move {
             tokio::select! {
-                stream = with_first_rows(messages) => {
-                    *started.stream.lock() = Some(Stream(stream));
-                    started.is_ready.send_replace(true);
-                    started.is_forgotten(polled.kept_for).await;
+                stream = wait_for_first_rows(messages) => {
+                    *started.stream.lock() = Some(PolledStream(stream));
+                    started.readiness.send_replace(true);
+                    started.wait_until_idle(polled.idle_timeout).await;
                 }
-                () = started.is_forgotten(polled.kept_for) => {}
-                () = started.is_abandoned.notified() => {}
+                () = started.wait_until_idle(polled.idle_timeout) => {}
+                () = started.abandoned.notified() => {}
             }
-            polled.forget(id, &started);
+            polled.remove(id, &started);
         });
     }
 
     fn is_full(&self) -> bool {
-        self.by_id.lock().len() >= MOST_POLLED
+        self.by_id.lock().len() >= MAX_POLLED
     }
 
-    fn forget(&self, id: QueryId, started: &Arc<Started>) {
+    fn remove(&self, id: QueryId, started: &Arc<PolledQuery>) {
         let mut by_id = self.by_id.lock();
         if by_id
             .get(&id)
@@ -142,11 +142,11 @@ impl Polled {
     /// Ends a query whose client did not receive the answer to its first poll.
     fn abandon(&self, id: QueryId) {
         if let Some(started) = self.by_id.lock().get(&id) {
-            started.is_abandoned.notify_one();
+            started.abandoned.notify_one();
         }
     }
 
-    fn get(&self, id: QueryId) -> Option<Arc<Started>> {
+    fn get(&self, id: QueryId) -> Option<Arc<PolledQuery>> {
         let started = self.by_id.lock().get(&id).map(Arc::clone)?;
         *started.last_asked.lock() = Instant::now();
         Some(started)
@@ -162,17 +162,20 @@ impl Polled {
         loop {
             let started = self.get(id)?;
             if !Arc::ptr_eq(&started.access, &access()) {
-                self.forget(id, &started);
+                self.remove(id, &started);
                 return None;
             }
-            let mut is_ready = started.is_ready.subscribe();
+            let mut is_ready = started.readiness.subscribe();
             let ready = is_ready.wait_for(|ready| *ready);
             // The query must not be forgotten while this waits. Each turn of the loop counts as
             // asking for it.
-            if tokio::time::timeout(self.kept_for / 2, ready).await.is_ok() {
-                self.forget(id, &started);
+            if tokio::time::timeout(self.idle_timeout / 2, ready)
+                .await
+                .is_ok()
+            {
+                self.remove(id, &started);
                 let stream = started.stream.lock().take();
-                return stream.map(|Stream(stream)| stream);
+                return stream.map(|PolledStream(stream)| stream);
             }
         }
     }
@@ -181,7 +184,7 @@ impl Polled {
 /// The poll that starts a query. If the client goes away before it is answered, it cannot poll
 /// again, and the query ends.
 struct FirstPoll<'a> {
-    polled: &'a Polled,
+    polled: &'a PolledQueries,
     started: Option<QueryId>,
 }
 
@@ -194,7 +197,7 @@ impl Drop for FirstPoll<'_> {
 }
 
 /// Waits for the first rows of the stream, or for its end. Returns a stream of the same messages.
-async fn with_first_rows(mut messages: ClientMessages) -> ClientMessages {
+async fn wait_for_first_rows(mut messages: ClientMessages) -> ClientMessages {
     let mut first = Vec::new();
     // The first message is the schema. The second one has the first rows.
     while first.len() < 2 {
@@ -219,9 +222,13 @@ struct PollQuery {
 
 impl FlightSql {
     /// Answers a poll.
-    pub(super) async fn poll(&self, call: &Call, descriptor: FlightDescriptor) -> Result<PollInfo> {
+    pub(super) async fn poll(
+        &self,
+        call: &ClientCall,
+        descriptor: FlightDescriptor,
+    ) -> Result<PollInfo> {
         let mut first = FirstPoll {
-            polled: &self.polled,
+            polled: &self.polled_queries,
             started: None,
         };
         let poll = match continuation(&descriptor)? {
@@ -237,57 +244,57 @@ impl FlightSql {
         };
         let info = poll.info.clone().unwrap_or_default();
         let Some((id, _)) = self.query_of(call, &info)? else {
-            return Ok(complete(info));
+            return Ok(complete_info(info));
         };
-        let Some(started) = self.polled.get(id) else {
+        let Some(started) = self.polled_queries.get(id) else {
             // The query is not kept here. It was not started, it was started too long ago, or it
             // runs on another gateway. Its ticket returns the same rows.
-            return Ok(complete(info));
+            return Ok(complete_info(info));
         };
-        let waits_until = Instant::now() + PATIENCE;
+        let answer_at = Instant::now() + MAX_POLL_WAIT;
         loop {
-            let mut is_ready = started.is_ready.subscribe();
+            let mut is_ready = started.readiness.subscribe();
             let ready = is_ready.wait_for(|ready| *ready);
-            let is_ready = match tokio::time::timeout(LOOK_EVERY, ready).await {
+            let is_ready = match tokio::time::timeout(PROGRESS_INTERVAL, ready).await {
                 Ok(ready) => ready.is_ok(),
                 Err(_) => false,
             };
             if is_ready {
                 first.started = None;
-                return Ok(complete(info));
+                return Ok(complete_info(info));
             }
-            let progress = self.engine.statements().work(id).and_then(percent);
-            if progress != poll.progress || Instant::now() >= waits_until {
+            let progress = self.engine.statements().work(id).and_then(percent_done);
+            if progress != poll.progress || Instant::now() >= answer_at {
                 first.started = None;
-                return Ok(incomplete(info, progress));
+                return Ok(incomplete_info(info, progress));
             }
         }
     }
 
     /// Runs the query that was planned for a FlightInfo, and returns its id. Returns `None` if
     /// nothing was started.
-    fn start_query(&self, call: &Call, info: &FlightInfo) -> Result<Option<QueryId>> {
+    fn start_query(&self, call: &ClientCall, info: &FlightInfo) -> Result<Option<QueryId>> {
         let Some((id, sql)) = self.query_of(call, info)? else {
             return Ok(None);
         };
-        if self.polled.is_full() {
+        if self.polled_queries.is_full() {
             return Ok(None);
         }
         let Some(query) = self.take_plan(call, id) else {
             return Ok(None);
         };
         // The query continues after this call, so the call's deadline does not apply to it.
-        let deadline = Deadline::of(&MetadataMap::new(), self.config.query.timeout)
-            .within(call.session.engine.statement_timeout());
-        let listed = self.engine.statements().enter(id, call.issuer(), &sql);
+        let deadline = Deadline::from_metadata(&MetadataMap::new(), self.config.query.timeout)
+            .with_session_timeout(call.session.engine.statement_timeout());
+        let listed = self.engine.statements().add(id, call.issuer(), &sql);
         let access = Arc::clone(&query.access);
-        let messages = stream_of(listed, query, call.profile, deadline);
-        self.polled.start(id, access, messages);
+        let messages = open_stream(listed, query, call.profile, deadline);
+        self.polled_queries.start(id, access, messages);
         Ok(Some(id))
     }
 
     /// Returns the query that the FlightInfo's ticket is for, and its SQL text.
-    fn query_of(&self, call: &Call, info: &FlightInfo) -> Result<Option<(QueryId, String)>> {
+    fn query_of(&self, call: &ClientCall, info: &FlightInfo) -> Result<Option<(QueryId, String)>> {
         let ticket = info
             .endpoint
             .first()
@@ -303,13 +310,13 @@ impl FlightSql {
 fn continuation(descriptor: &FlightDescriptor) -> Result<Option<PollQuery>> {
     match parse_any(&descriptor.cmd) {
         Some(any) if any.type_url == CONTINUATION => {
-            decoded("PollFlightInfo", &any.value).map(Some)
+            decode_body("PollFlightInfo", &any.value).map(Some)
         }
         _ => Ok(None),
     }
 }
 
-fn complete(info: FlightInfo) -> PollInfo {
+fn complete_info(info: FlightInfo) -> PollInfo {
     PollInfo {
         info: Some(info),
         flight_descriptor: None,
@@ -318,8 +325,8 @@ fn complete(info: FlightInfo) -> PollInfo {
     }
 }
 
-fn incomplete(info: FlightInfo, progress: Option<u32>) -> PollInfo {
-    let told = FlightInfo {
+fn incomplete_info(info: FlightInfo, progress: Option<u32>) -> PollInfo {
+    let sent_info = FlightInfo {
         endpoint: Vec::new(),
         ..info.clone()
     };
@@ -332,15 +339,17 @@ fn incomplete(info: FlightInfo, progress: Option<u32>) -> PollInfo {
         value: poll.encode_to_vec().into(),
     };
     PollInfo {
-        info: Some(told),
+        info: Some(sent_info),
         flight_descriptor: Some(FlightDescriptor::new_cmd(Bytes::from(any.encode_to_vec()))),
         progress: progress.map(|percent| f64::from(percent) / 100.0),
-        expiration_time: SystemTime::now().checked_add(KEPT_FOR).map(Timestamp::from),
+        expiration_time: SystemTime::now()
+            .checked_add(IDLE_TIMEOUT)
+            .map(Timestamp::from),
     }
 }
 
 /// Returns the completed share of a query's work in percent, or `None` if it is not known.
-pub(super) fn percent(work: Work) -> Option<u32> {
+pub(super) fn percent_done(work: WorkerStatistics) -> Option<u32> {
     let percent = (work.workers_done * 100).checked_div(work.workers)?;
     // The operators above the gathers still have work to do.
     u32::try_from(percent.min(99)).ok()
@@ -359,7 +368,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_is_taken_with_all_of_its_messages() {
-        let (polled, id) = (Arc::new(Polled::default()), QueryId::new());
+        let (polled, id) = (Arc::new(PolledQueries::default()), QueryId::new());
         let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
         let messages = stream::unfold(receiver, |mut receiver| async move {
             Some((receiver.recv().await?, receiver))
@@ -368,7 +377,7 @@ mod tests {
         polled.start(id, Arc::clone(&access), messages.boxed());
         sender.send(message()).unwrap();
         let started = polled.get(id).unwrap();
-        assert!(!*started.is_ready.borrow());
+        assert!(!*started.readiness.borrow());
         sender.send(message()).unwrap();
         sender.send(message()).unwrap();
         drop(sender);
@@ -379,7 +388,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_that_others_may_read_by_now_is_not_taken() {
-        let (polled, id) = (Arc::new(Polled::default()), QueryId::new());
+        let (polled, id) = (Arc::new(PolledQueries::default()), QueryId::new());
         let messages = stream::iter([message(), message()]);
         polled.start(id, Arc::default(), messages.boxed());
         assert!(polled.take(id, Arc::default).await.is_none());
@@ -389,7 +398,7 @@ mod tests {
     #[tokio::test]
     async fn a_query_that_nobody_asks_for_is_dropped() {
         for rows in [0, 2] {
-            let polled = Arc::new(Polled::new(Duration::from_millis(10)));
+            let polled = Arc::new(PolledQueries::new(Duration::from_millis(10)));
             let (id, held) = (QueryId::new(), Arc::new(()));
             let holds = Arc::clone(&held);
             let first = stream::iter(std::iter::repeat_with(message).take(rows));
@@ -409,14 +418,14 @@ mod tests {
 
     #[test]
     fn progress_is_told_only_where_there_are_workers() {
-        let work = |workers, workers_done| Work {
+        let work = |workers, workers_done| WorkerStatistics {
             workers,
             workers_done,
-            ..Work::default()
+            ..WorkerStatistics::default()
         };
-        assert_eq!(percent(work(0, 0)), None);
-        assert_eq!(percent(work(3, 0)), Some(0));
-        assert_eq!(percent(work(3, 2)), Some(66));
-        assert_eq!(percent(work(3, 3)), Some(99));
+        assert_eq!(percent_done(work(0, 0)), None);
+        assert_eq!(percent_done(work(3, 0)), Some(0));
+        assert_eq!(percent_done(work(3, 2)), Some(66));
+        assert_eq!(percent_done(work(3, 3)), Some(99));
     }
 }

@@ -19,11 +19,11 @@ use volary_flight_proto::ticket::PreparedStatementHandle;
 use volary_flight_proto::{Result, ipc};
 
 use super::FlightSql;
-use super::call::Call;
+use super::call::ClientCall;
 use super::command::refuse_transaction;
-use super::statement::{Statement, batch_to_bytes};
-use super::types::{Profile, map_field, map_schema};
-use crate::engine::Description;
+use super::statement::{ClientStatement, batch_to_bytes};
+use super::types::{TypeProfile, map_field, map_schema};
+use crate::engine::StatementDescription;
 
 /// Flight SQL's `ActionCreatePreparedStatementResult` with its newest field, which arrow-flight 59
 /// does not know.
@@ -46,18 +46,20 @@ impl FlightSql {
     /// Handles CreatePreparedStatement and returns the body of the answer.
     pub(super) async fn prepare(
         &self,
-        call: &Call,
+        call: &ClientCall,
         request: ActionCreatePreparedStatementRequest,
     ) -> Result<Bytes> {
         refuse_transaction(request.transaction_id.as_ref())?;
         let (id, session) = (QueryId::new(), &call.session.engine);
         let describing = self.engine.describe(session, &request.query, None, id);
         let describing = Box::pin(describing);
-        let description = self.work(call, id, &request.query, describing).await?;
+        let description = self
+            .run_listed(call, id, &request.query, describing)
+            .await?;
         let handle = PreparedStatementHandle {
             sql: request.query,
             parameters: None,
-            user: call.principal.bound_to().to_owned(),
+            user: call.principal.ticket_user().to_owned(),
         };
         let rows = description.rows.as_ref().map_or_else(
             || Arc::new(Schema::empty()),
@@ -77,9 +79,13 @@ impl FlightSql {
     }
 
     /// Returns the statement of a handle, with the parameters that were bound to it.
-    pub(super) fn prepared_statement(&self, call: &Call, handle: &[u8]) -> Result<Statement> {
+    pub(super) fn prepared_statement(
+        &self,
+        call: &ClientCall,
+        handle: &[u8],
+    ) -> Result<ClientStatement> {
         let handle = self.tickets.open_handle(&call.principal, handle)?;
-        Ok(Statement {
+        Ok(ClientStatement {
             sql: handle.sql,
             parameters: handle.parameters,
         })
@@ -90,7 +96,7 @@ impl FlightSql {
     /// one.
     pub(super) fn bind(
         &self,
-        call: &Call,
+        call: &ClientCall,
         handle: &[u8],
         row: Option<&RecordBatch>,
     ) -> Result<Bytes> {
@@ -108,7 +114,7 @@ impl FlightSql {
 /// Returns a schema with a field for each parameter. JDBC converts values to the types of these
 /// fields before it sends them. The fields are nullable, so that NULL can be sent. A parameter of
 /// unknown type is text, because a field of type Null holds no values.
-fn parameter_schema(profile: Profile, description: &Description) -> Schema {
+fn parameter_schema(profile: TypeProfile, description: &StatementDescription) -> Schema {
     let fields: Vec<_> = description
         .parameters
         .iter()
@@ -121,11 +127,11 @@ fn parameter_schema(profile: Profile, description: &Description) -> Schema {
             let name = format!("${}", index + 1);
             let field = map_field(profile, &Field::new(name, data_type, true));
             match profile {
-                Profile::Classic => {
+                TypeProfile::Classic => {
                     let data_type = convertible_type(field.data_type());
                     field.with_data_type(data_type)
                 }
-                Profile::Native => field,
+                TypeProfile::Native => field,
             }
         })
         .collect();
@@ -152,7 +158,7 @@ mod tests {
 
     #[test]
     fn parameters_are_nullable_and_never_of_type_null() {
-        let description = Description {
+        let description = StatementDescription {
             rows: None,
             parameters: vec![
                 Some(DataType::Utf8View),
@@ -163,7 +169,7 @@ mod tests {
                 Some(DataType::Timestamp(TimeUnit::Nanosecond, None)),
             ],
         };
-        let schema = parameter_schema(Profile::Classic, &description);
+        let schema = parameter_schema(TypeProfile::Classic, &description);
         let types: Vec<_> = schema
             .fields()
             .iter()
@@ -182,7 +188,7 @@ mod tests {
         );
         assert!(schema.fields().iter().all(|field| field.is_nullable()));
         assert_eq!(schema.field(3).name(), "$4");
-        let native = parameter_schema(Profile::Native, &description);
+        let native = parameter_schema(TypeProfile::Native, &description);
         assert_eq!(native.field(2).data_type(), &DataType::Utf8);
         assert_eq!(native.field(4).data_type(), &DataType::UInt8);
     }

@@ -13,24 +13,24 @@ use volary_flight_proto::{Result, ipc};
 
 use super::FlightSql;
 use super::actions::{ActionTypeStream, ResultStream, action_types};
-use super::call::Call;
-use super::descriptor::Described;
-use super::direct::announce_again;
+use super::call::ClientCall;
+use super::descriptor::DescribedRequest;
+use super::direct::repeat_bearer;
 use super::direct_option::DirectResults;
-use super::exchange::Progress;
+use super::exchange::ProgressNotes;
 use super::handshake::HandshakeStream;
 use super::ingest;
 use super::list::FlightInfoStream;
-use super::membership;
-use super::metadata::schema_of;
-use super::statement::Statement;
+use super::metadata::metadata_schema;
+use super::statement::ClientStatement;
 use super::update::PutResultStream;
+use super::worker_actions;
 use volary_node::client_rows::ClientMessages;
 use volary_node::tls::PeerKind;
 
 /// The source of rows that a client asks for with GetFlightInfo or GetSchema.
-enum Queried {
-    Statement(Statement),
+enum RowRequest {
+    Statement(ClientStatement),
     /// A request for metadata.
     Listing(Command),
 }
@@ -38,28 +38,32 @@ enum Queried {
 impl FlightSql {
     pub(super) async fn info(
         &self,
-        call: &Call,
+        call: &ClientCall,
         descriptor: FlightDescriptor,
     ) -> Result<FlightInfo> {
-        match self.queried(call, &descriptor)? {
-            Queried::Statement(statement) => self.statement_info(call, statement, descriptor).await,
-            Queried::Listing(command) => self.metadata_info(call, command, descriptor),
+        match self.row_request(call, &descriptor)? {
+            RowRequest::Statement(statement) => {
+                self.statement_info(call, statement, descriptor).await
+            }
+            RowRequest::Listing(command) => self.metadata_info(call, command, descriptor),
         }
     }
 
     /// Returns the source of the rows that a descriptor asks for.
-    fn queried(&self, call: &Call, descriptor: &FlightDescriptor) -> Result<Queried> {
-        let described = Described::of(descriptor)?;
+    fn row_request(&self, call: &ClientCall, descriptor: &FlightDescriptor) -> Result<RowRequest> {
+        let described = DescribedRequest::from_descriptor(descriptor)?;
         Ok(match described {
-            Described::Sql(sql) | Described::Query(sql) => {
-                Queried::Statement(Statement::plain(sql))
+            DescribedRequest::Sql(sql) | DescribedRequest::Query(sql) => {
+                RowRequest::Statement(ClientStatement::without_parameters(sql))
             }
-            Described::PreparedQuery(handle) => {
-                Queried::Statement(self.prepared_statement(call, &handle)?)
+            DescribedRequest::PreparedQuery(handle) => {
+                RowRequest::Statement(self.prepared_statement(call, &handle)?)
             }
-            Described::Listing(command) => Queried::Listing(command),
-            Described::Update(_) | Described::PreparedUpdate(_) | Described::Ingest(_) => {
-                return Err(described.not_taken());
+            DescribedRequest::Listing(command) => RowRequest::Listing(command),
+            DescribedRequest::Update(_)
+            | DescribedRequest::PreparedUpdate(_)
+            | DescribedRequest::Ingest(_) => {
+                return Err(described.unsupported_error());
             }
         })
     }
@@ -76,10 +80,14 @@ impl FlightSql {
             .map_err(move |status| limit.explain(status))
     }
 
-    async fn schema(&self, call: &Call, descriptor: &FlightDescriptor) -> Result<SchemaResult> {
-        let schema = match self.queried(call, descriptor)? {
-            Queried::Statement(statement) => self.statement_schema(call, &statement).await?,
-            Queried::Listing(command) => schema_of(&command)?,
+    async fn schema(
+        &self,
+        call: &ClientCall,
+        descriptor: &FlightDescriptor,
+    ) -> Result<SchemaResult> {
+        let schema = match self.row_request(call, descriptor)? {
+            RowRequest::Statement(statement) => self.statement_schema(call, &statement).await?,
+            RowRequest::Listing(command) => metadata_schema(&command)?,
         };
         Ok(SchemaResult {
             schema: ipc::schema_to_bytes(&schema),
@@ -101,7 +109,7 @@ impl FlightService for FlightSql {
         &self,
         request: Request<Streaming<HandshakeRequest>>,
     ) -> Result<Response<Self::HandshakeStream>, Status> {
-        let call = self.call(&request).await?;
+        let call = self.read_call(&request).await?;
         Ok(self.shake_hands(&call)?)
     }
 
@@ -109,7 +117,7 @@ impl FlightService for FlightSql {
         &self,
         request: Request<Criteria>,
     ) -> Result<Response<Self::ListFlightsStream>, Status> {
-        let call = self.call(&request).await?;
+        let call = self.read_call(&request).await?;
         let flights = self.list(&call, request.get_ref())?;
         Ok(self.respond(&call, flights)?)
     }
@@ -118,10 +126,10 @@ impl FlightService for FlightSql {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        let call = self.call(&request).await?;
+        let call = self.read_call(&request).await?;
         let info = self.info(&call, request.into_inner()).await?;
         let mut response = self.respond(&call, info)?;
-        announce_again(&call, &mut response)?;
+        repeat_bearer(&call, &mut response)?;
         Ok(response)
     }
 
@@ -129,7 +137,7 @@ impl FlightService for FlightSql {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<PollInfo>, Status> {
-        let mut call = self.call(&request).await?;
+        let mut call = self.read_call(&request).await?;
         // A polled query already runs on this gateway, so its client cannot fetch the rows from the
         // workers.
         call.direct_results = DirectResults::Off;
@@ -141,7 +149,7 @@ impl FlightService for FlightSql {
         &self,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<SchemaResult>, Status> {
-        let call = self.call(&request).await?;
+        let call = self.read_call(&request).await?;
         let schema = self.schema(&call, request.get_ref()).await?;
         Ok(self.respond(&call, schema)?)
     }
@@ -150,7 +158,7 @@ impl FlightService for FlightSql {
         &self,
         request: Request<Ticket>,
     ) -> Result<Response<Self::DoGetStream>, Status> {
-        let call = self.call(&request).await?;
+        let call = self.read_call(&request).await?;
         let rows = self.redeem(&call, request.get_ref()).await?;
         let mut response = Response::new(rows);
         self.renew_bearer(response.metadata_mut(), &call)?;
@@ -161,8 +169,8 @@ impl FlightService for FlightSql {
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoPutStream>, Status> {
-        let call = self.call(&request).await?;
-        let options = ingest::options(request.metadata())?;
+        let call = self.read_call(&request).await?;
+        let options = ingest::header_options(request.metadata())?;
         let answers = self.put(&call, options, self.messages(request)).await?;
         Ok(self.respond(&call, answers)?)
     }
@@ -171,9 +179,9 @@ impl FlightService for FlightSql {
         &self,
         request: Request<Streaming<FlightData>>,
     ) -> Result<Response<Self::DoExchangeStream>, Status> {
-        let call = self.call(&request).await?;
-        let progress = Progress::of(request.metadata())?;
-        let options = ingest::options(request.metadata())?;
+        let call = self.read_call(&request).await?;
+        let progress = ProgressNotes::from_headers(request.metadata())?;
+        let options = ingest::header_options(request.metadata())?;
         let answer = self.exchange(&call, progress, options, self.messages(request));
         let answer = answer.await?;
         Ok(self.respond(&call, answer)?)
@@ -183,15 +191,17 @@ impl FlightService for FlightSql {
         &self,
         request: Request<Action>,
     ) -> Result<Response<Self::DoActionStream>, Status> {
-        if membership::is_one(request.get_ref()) {
+        if worker_actions::is_worker_action(request.get_ref()) {
             // Workers are not users. Their messages are sealed instead.
             PeerKind::of(request.extensions()).check_is_node()?;
             let peer = request.remote_addr();
-            let results = self.hear_worker(&request.into_inner(), peer).await?;
+            let results = self
+                .handle_worker_action(&request.into_inner(), peer)
+                .await?;
             return Ok(Response::new(results));
         }
-        let call = self.call(&request).await?;
-        let results = self.act(&call, request.into_inner()).await?;
+        let call = self.read_call(&request).await?;
+        let results = self.run_action(&call, request.into_inner()).await?;
         Ok(self.respond(&call, results)?)
     }
 
@@ -199,7 +209,7 @@ impl FlightService for FlightSql {
         &self,
         request: Request<Empty>,
     ) -> Result<Response<Self::ListActionsStream>, Status> {
-        let call = self.call(&request).await?;
+        let call = self.read_call(&request).await?;
         Ok(self.respond(&call, action_types())?)
     }
 }

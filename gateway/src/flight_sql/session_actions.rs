@@ -15,8 +15,8 @@ use volary_flight_proto::session::{
 };
 
 use super::FlightSql;
-use super::actions::decoded;
-use super::call::Call;
+use super::actions::decode_body;
+use super::call::ClientCall;
 use super::direct_option::DIRECT_RESULTS_OPTION;
 use super::sessions::ClientSession;
 use super::types::PROFILE_OPTION;
@@ -29,8 +29,8 @@ const SCHEMA_OPTION: &str = "schema";
 impl FlightSql {
     /// Handles SetSessionOptions and returns the body of the answer. The answer names the options
     /// that cannot be set. The other options are set.
-    pub(super) fn set_session_options(call: &Call, body: &Bytes) -> Result<Bytes> {
-        let request: SetSessionOptionsRequest = decoded("SetSessionOptions", body)?;
+    pub(super) fn set_session_options(call: &ClientCall, body: &Bytes) -> Result<Bytes> {
+        let request: SetSessionOptionsRequest = decode_body("SetSessionOptions", body)?;
         let mut result = SetSessionOptionsResult::default();
         for (name, value) in request.session_options {
             if let Err(error) = set_option(&call.session, &name, value.option_value) {
@@ -47,7 +47,7 @@ impl FlightSql {
     }
 
     /// Handles GetSessionOptions and returns the body of the answer.
-    pub(super) fn session_options(call: &Call) -> Bytes {
+    pub(super) fn session_options(call: &ClientCall) -> Bytes {
         let mut options = call.session.engine.settings();
         let mut put = |name: &str, value: String| options.insert(name.to_owned(), value);
         put(CATALOG_OPTION, CATALOG.to_owned());
@@ -67,11 +67,11 @@ impl FlightSql {
     }
 
     /// Handles CloseSession and returns the body of the answer.
-    pub(super) fn close_session(&self, call: &Call) -> Bytes {
+    pub(super) fn close_session(&self, call: &ClientCall) -> Bytes {
         if let Some(token) = &call.session_token {
             self.sessions.close(&call.principal.rights, token);
         }
-        self.login.close(&call.principal);
+        self.login.close_session(&call.principal);
         let result = CloseSessionResult {
             status: CloseStatus::Closed.into(),
         };
@@ -87,10 +87,10 @@ fn set_option(
 ) -> Result<(), ErrorValue> {
     let value = value.map(option_text).transpose()?;
     match name {
-        CATALOG_OPTION => only(CATALOG, value.as_deref()),
+        CATALOG_OPTION => check_fixed_value(CATALOG, value.as_deref()),
         // Tables can be created in one schema only. Tables of other schemas have to be named in
         // full.
-        SCHEMA_OPTION => only(PUBLIC, value.as_deref()),
+        SCHEMA_OPTION => check_fixed_value(PUBLIC, value.as_deref()),
         PROFILE_OPTION => {
             let profile = value.map(|text| text.parse()).transpose();
             session.set_profile(profile.map_err(|_| ErrorValue::InvalidValue)?);
@@ -101,16 +101,18 @@ fn set_option(
             session.set_direct_results(direct.map_err(|_| ErrorValue::InvalidValue)?);
             Ok(())
         }
-        _ if Session::has_setting(name) => session.engine.change(name, value).map_err(|error| {
-            tracing::debug!(%error, "a setting was refused");
-            ErrorValue::InvalidValue
-        }),
+        _ if Session::has_setting(name) => {
+            session.engine.change_setting(name, value).map_err(|error| {
+                tracing::debug!(%error, "a setting was refused");
+                ErrorValue::InvalidValue
+            })
+        }
         _ => Err(ErrorValue::InvalidName),
     }
 }
 
 /// Refuses all values of an option except the one that the option always has.
-fn only(allowed: &str, value: Option<&str>) -> Result<(), ErrorValue> {
+fn check_fixed_value(allowed: &str, value: Option<&str>) -> Result<(), ErrorValue> {
     match value {
         None | Some("") => Ok(()),
         Some(value) if value == allowed => Ok(()),
@@ -146,7 +148,7 @@ mod tests {
 
     #[test]
     fn an_option_that_does_not_exist_and_a_value_that_it_does_not_take_are_told_apart() {
-        let session = ClientSession::new(HashMap::new(), Arc::new(Rights::open("kea")));
+        let session = ClientSession::new(HashMap::new(), Arc::new(Rights::of_open_cluster("kea")));
         for name in [
             "no_such_setting",
             "datafusion.catalog.location",
@@ -184,7 +186,7 @@ mod tests {
 
     #[test]
     fn an_option_is_set_and_unset_by_any_of_its_names() {
-        let session = ClientSession::new(HashMap::new(), Arc::new(Rights::open("kea")));
+        let session = ClientSession::new(HashMap::new(), Arc::new(Rights::of_open_cluster("kea")));
         for name in ["timezone", "time_zone", "datafusion.execution.time_zone"] {
             assert_eq!(set(&session, name, "+02:00"), Ok(()));
             assert_eq!(

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use volary_catalog::access::Rights;
 
 use super::direct_option::DirectResults;
-use super::types::Profile;
+use super::types::TypeProfile;
 use crate::config;
 use crate::engine::{Caller, Session};
 
@@ -61,14 +61,14 @@ impl std::fmt::Debug for SessionToken {
 pub(super) struct ClientSession {
     /// The engine's part of the session.
     pub(super) engine: Session,
-    options: Arc<Mutex<Options>>,
+    options: Arc<Mutex<SessionOptions>>,
 }
 
 /// Options of a session that are not settings of the engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Options {
+struct SessionOptions {
     /// Value of the option `volary-types`.
-    types: Option<Profile>,
+    types: Option<TypeProfile>,
     /// Value of the option `volary-direct-results`.
     direct_results: Option<DirectResults>,
 }
@@ -83,12 +83,12 @@ impl ClientSession {
     }
 
     /// Returns the types that the session asks for, or `None` for the default.
-    pub(super) fn profile(&self) -> Option<Profile> {
+    pub(super) fn profile(&self) -> Option<TypeProfile> {
         self.options.lock().types
     }
 
     /// Sets the types that the session asks for. `None` unsets them.
-    pub(super) fn set_profile(&self, profile: Option<Profile>) {
+    pub(super) fn set_profile(&self, profile: Option<TypeProfile>) {
         self.options.lock().types = profile;
     }
 
@@ -104,75 +104,82 @@ impl ClientSession {
 
     /// Returns whether the session has to be kept, because its client may name it later with the
     /// token that it is sent.
-    fn is_worth_keeping(&self) -> bool {
-        !self.is_default() || self.engine.has_begun()
+    fn has_state(&self) -> bool {
+        !self.is_default() || self.engine.is_in_transaction()
     }
 
     /// Returns whether no option and no setting of the session is set.
     pub(super) fn is_default(&self) -> bool {
-        *self.options.lock() == Options::default() && self.engine.settings().is_empty()
+        *self.options.lock() == SessionOptions::default() && self.engine.settings().is_empty()
     }
 }
 
 /// Maximum number of users whose latest sessions are known.
-const USERS: u64 = 10_000;
+const MAX_USERS: u64 = 10_000;
 
 /// The sessions that are kept.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    by_name: Cache<Name, ClientSession>,
+    by_key: Cache<SessionKey, ClientSession>,
     /// Tokens of each user's sessions, by the user's name. Each user has a share of all sessions. A
     /// user who begins many sessions makes the gateway forget only sessions of that user.
     by_user: Cache<String, Cache<SessionToken, ()>>,
-    max_of_user: u64,
+    max_per_user: u64,
 }
 
 /// The key of a session: a user and a token. A session belongs to its user. If another user shows
 /// the token, it names another session.
-type Name = (String, SessionToken);
+type SessionKey = (String, SessionToken);
 
 impl Sessions {
     /// Creates an empty collection. The settings limit the number of sessions in total and for each
     /// user. The session that was not used for the longest time is forgotten first.
     pub(super) fn new(config: &config::Query) -> Self {
         Self {
-            by_name: least_recently_used(config.max_sessions).build(),
-            by_user: least_recently_used(USERS).build(),
-            max_of_user: config.max_sessions_per_user(),
+            by_key: least_recently_used(config.max_sessions).build(),
+            by_user: least_recently_used(MAX_USERS).build(),
+            max_per_user: config.max_sessions_per_user(),
         }
     }
 
     /// Returns the session that a client names, with the rights that its user has now. Returns a
     /// new session with default settings if the client names none. A token also names a new session
     /// if its session was forgotten, or if only another gateway knows it.
-    pub(super) fn of(&self, rights: &Arc<Rights>, token: Option<&SessionToken>) -> ClientSession {
+    pub(super) fn get_or_create(
+        &self,
+        rights: &Arc<Rights>,
+        token: Option<&SessionToken>,
+    ) -> ClientSession {
         let new = || ClientSession::new(HashMap::new(), Arc::clone(rights));
         let Some(token) = token else {
             return new();
         };
         self.note_used(rights, token);
-        let mut session = self.by_name.get_with(name(rights, token), new);
+        let mut session = self.by_key.get_with(session_key(rights, token), new);
         session.engine = session.engine.with_rights(Arc::clone(rights));
         session
     }
 
     /// Returns a token for the session of a call that named none. The session is kept only if the
     /// call has changed it.
-    pub(super) fn name(&self, session: &ClientSession) -> SessionToken {
+    pub(super) fn issue_token(&self, session: &ClientSession) -> SessionToken {
         let token = SessionToken::new();
-        if session.is_worth_keeping() {
-            let mut kept = session.clone();
-            kept.engine = kept.engine.called_by(Caller::Session(session.engine.id()));
+        if session.has_state() {
+            let mut named_session = session.clone();
+            named_session.engine = named_session
+                .engine
+                .with_caller(Caller::Session(session.engine.id()));
             let rights = session.engine.rights();
             self.note_used(rights, &token);
-            self.by_name.insert(name(rights, &token), kept);
+            self.by_key
+                .insert(session_key(rights, &token), named_session);
         }
         token
     }
 
     /// Forgets the session.
     pub(super) fn close(&self, rights: &Rights, token: &SessionToken) {
-        self.by_name.invalidate(&name(rights, token));
+        self.by_key.invalidate(&session_key(rights, token));
     }
 
     /// Notes that a user has used a session. Notes nothing if the cluster has no users, because all
@@ -181,9 +188,9 @@ impl Sessions {
         let Some(user) = rights.owner() else {
             return;
         };
-        let of_user = self.by_user.get_with_by_ref(user, || {
-            let (by_name, user) = (self.by_name.clone(), user.to_owned());
-            least_recently_used(self.max_of_user)
+        let user_sessions = self.by_user.get_with_by_ref(user, || {
+            let (by_name, user) = (self.by_key.clone(), user.to_owned());
+            least_recently_used(self.max_per_user)
                 .eviction_listener(move |token: Arc<SessionToken>, (), cause| {
                     if cause.was_evicted() {
                         by_name.invalidate(&(user.clone(), SessionToken::clone(&token)));
@@ -191,10 +198,10 @@ impl Sessions {
                 })
                 .build()
         });
-        of_user.insert(token.clone(), ());
+        user_sessions.insert(token.clone(), ());
         // Makes the cache forget sessions at once. It would otherwise do so later, and a burst of
         // new sessions would exceed the user's share.
-        of_user.run_pending_tasks();
+        user_sessions.run_pending_tasks();
     }
 }
 
@@ -208,7 +215,7 @@ where
         .eviction_policy(EvictionPolicy::lru())
 }
 
-fn name(rights: &Rights, token: &SessionToken) -> Name {
+fn session_key(rights: &Rights, token: &SessionToken) -> SessionKey {
     let user = rights.owner().unwrap_or_default();
     (user.to_owned(), token.clone())
 }
@@ -230,54 +237,57 @@ mod tests {
             for (_, of_user) in &self.by_user {
                 of_user.run_pending_tasks();
             }
-            self.by_name.run_pending_tasks();
+            self.by_key.run_pending_tasks();
         }
     }
 
     fn anybody() -> Arc<Rights> {
-        Arc::new(Rights::open("anybody"))
+        Arc::new(Rights::of_open_cluster("anybody"))
     }
 
     #[test]
     fn a_user_who_begins_many_sessions_keeps_those_of_others() {
         let sessions = sessions_of(40);
         let (kea, auk) = (
-            Arc::new(Rights::none("kea", 1)),
-            Arc::new(Rights::none("auk", 1)),
+            Arc::new(Rights::without_grants("kea", 1)),
+            Arc::new(Rights::without_grants("auk", 1)),
         );
         let kept = SessionToken::new();
-        let id = sessions.of(&kea, Some(&kept)).engine.id();
+        let id = sessions.get_or_create(&kea, Some(&kept)).engine.id();
         let first = SessionToken::new();
-        let first_id = sessions.of(&auk, Some(&first)).engine.id();
+        let first_id = sessions.get_or_create(&auk, Some(&first)).engine.id();
         for _ in 0..1_000 {
-            sessions.of(&auk, Some(&SessionToken::new()));
+            sessions.get_or_create(&auk, Some(&SessionToken::new()));
             sessions.run_pending_tasks();
         }
-        assert!(sessions.by_name.entry_count() <= 11);
-        assert_eq!(sessions.of(&kea, Some(&kept)).engine.id(), id);
-        assert_ne!(sessions.of(&auk, Some(&first)).engine.id(), first_id);
+        assert!(sessions.by_key.entry_count() <= 11);
+        assert_eq!(sessions.get_or_create(&kea, Some(&kept)).engine.id(), id);
+        assert_ne!(
+            sessions.get_or_create(&auk, Some(&first)).engine.id(),
+            first_id
+        );
     }
 
     #[test]
     fn a_token_names_the_same_session_until_it_is_closed() {
         let (sessions, by) = (sessions_of(10), anybody());
         let token = SessionToken::new();
-        let id = sessions.of(&by, Some(&token)).engine.id();
-        assert_eq!(sessions.of(&by, Some(&token)).engine.id(), id);
+        let id = sessions.get_or_create(&by, Some(&token)).engine.id();
+        assert_eq!(sessions.get_or_create(&by, Some(&token)).engine.id(), id);
         sessions.close(&by, &token);
-        assert_ne!(sessions.of(&by, Some(&token)).engine.id(), id);
+        assert_ne!(sessions.get_or_create(&by, Some(&token)).engine.id(), id);
     }
 
     #[test]
     fn a_session_is_its_users_alone() {
         let (sessions, token) = (sessions_of(10), SessionToken::new());
-        let [kea, auk] = ["kea", "auk"].map(|user| Arc::new(Rights::none(user, 1)));
-        let session = sessions.of(&kea, Some(&token));
+        let [kea, auk] = ["kea", "auk"].map(|user| Arc::new(Rights::without_grants(user, 1)));
+        let session = sessions.get_or_create(&kea, Some(&token));
         assert_ne!(
-            sessions.of(&auk, Some(&token)).engine.id(),
+            sessions.get_or_create(&auk, Some(&token)).engine.id(),
             session.engine.id()
         );
-        let again = sessions.of(&kea, Some(&token));
+        let again = sessions.get_or_create(&kea, Some(&token));
         assert_eq!(again.engine.id(), session.engine.id());
         assert_eq!(again.engine.rights().user(), "kea");
     }
@@ -286,19 +296,19 @@ mod tests {
     fn a_client_that_names_no_session_has_another_one_at_each_call() {
         let (sessions, by) = (sessions_of(10), anybody());
         assert_ne!(
-            sessions.of(&by, None).engine.id(),
-            sessions.of(&by, None).engine.id()
+            sessions.get_or_create(&by, None).engine.id(),
+            sessions.get_or_create(&by, None).engine.id()
         );
     }
 
     #[test]
     fn what_the_call_that_named_no_session_has_set_is_kept_under_the_new_token() {
         let (sessions, by) = (sessions_of(10), anybody());
-        let session = sessions.of(&by, None);
-        session.set_profile(Some(Profile::Native));
-        let token = sessions.name(&session);
-        let kept = sessions.of(&by, Some(&token));
-        assert_eq!(kept.profile(), Some(Profile::Native));
+        let session = sessions.get_or_create(&by, None);
+        session.set_profile(Some(TypeProfile::Native));
+        let token = sessions.issue_token(&session);
+        let kept = sessions.get_or_create(&by, Some(&token));
+        assert_eq!(kept.profile(), Some(TypeProfile::Native));
     }
 
     #[test]

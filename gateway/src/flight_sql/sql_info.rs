@@ -21,27 +21,27 @@ const LAST_ID: u32 = 576;
 pub(super) fn rows(ids: &[u32]) -> Result<RecordBatch> {
     let all = values()?;
     // Each id is compared with all values, so ids that cannot exist are removed first.
-    let mut known: Vec<u32> = ids.iter().copied().filter(|id| *id <= LAST_ID).collect();
-    known.sort_unstable();
-    known.dedup();
-    if known.is_empty() && !ids.is_empty() {
+    let mut valid_ids: Vec<u32> = ids.iter().copied().filter(|id| *id <= LAST_ID).collect();
+    valid_ids.sort_unstable();
+    valid_ids.dedup();
+    if valid_ids.is_empty() && !ids.is_empty() {
         return Ok(RecordBatch::new_empty(all.schema()));
     }
-    Ok(all.record_batch(known)?)
+    Ok(all.record_batch(valid_ids)?)
 }
 
 fn values() -> Result<SqlInfoData> {
     let mut info = SqlInfoDataBuilder::new();
-    server(&mut info);
-    syntax(&mut info);
-    vocabulary(&mut info);
-    grammar(&mut info);
-    limits(&mut info);
-    transactions(&mut info);
+    add_server(&mut info);
+    add_syntax(&mut info);
+    add_vocabulary(&mut info);
+    add_grammar(&mut info);
+    add_limits(&mut info);
+    add_transactions(&mut info);
     Ok(info.build()?)
 }
 
-fn server(info: &mut SqlInfoDataBuilder) {
+fn add_server(info: &mut SqlInfoDataBuilder) {
     info.append(SqlInfo::FlightSqlServerName, "Volary");
     info.append(SqlInfo::FlightSqlServerVersion, env!("CARGO_PKG_VERSION"));
     info.append(SqlInfo::FlightSqlServerArrowVersion, arrow::ARROW_VERSION);
@@ -63,7 +63,7 @@ fn server(info: &mut SqlInfoDataBuilder) {
     info.append(SqlInfo::FlightSqlServerTransactionTimeout, 0);
 }
 
-fn syntax(info: &mut SqlInfoDataBuilder) {
+fn add_syntax(info: &mut SqlInfoDataBuilder) {
     info.append(SqlInfo::SqlDdlCatalog, false);
     info.append(SqlInfo::SqlDdlSchema, false);
     info.append(SqlInfo::SqlDdlTable, true);
@@ -87,7 +87,7 @@ fn syntax(info: &mut SqlInfoDataBuilder) {
     info.append(SqlInfo::SqlCatalogAtStart, true);
 }
 
-fn vocabulary(info: &mut SqlInfoDataBuilder) {
+fn add_vocabulary(info: &mut SqlInfoDataBuilder) {
     let keywords: &[&str] = &[
         "COPY", "DESCRIBE", "EXPLAIN", "ILIKE", "LIMIT", "OFFSET", "QUALIFY", "SHOW", "UNNEST",
     ];
@@ -213,7 +213,7 @@ fn conversions() -> BTreeMap<i32, Vec<i32>> {
     from
 }
 
-fn grammar(info: &mut SqlInfoDataBuilder) {
+fn add_grammar(info: &mut SqlInfoDataBuilder) {
     for id in [
         SqlInfo::SqlSupportsColumnAliasing,
         SqlInfo::SqlNullPlusNullIsNull,
@@ -266,7 +266,7 @@ fn grammar(info: &mut SqlInfoDataBuilder) {
 }
 
 /// Adds the limits. 0 means that there is no limit, or that the limit is not known.
-fn limits(info: &mut SqlInfoDataBuilder) {
+fn add_limits(info: &mut SqlInfoDataBuilder) {
     for id in [
         SqlInfo::SqlMaxBinaryLiteralLength,
         SqlInfo::SqlMaxCharLiteralLength,
@@ -293,7 +293,7 @@ fn limits(info: &mut SqlInfoDataBuilder) {
     }
 }
 
-fn transactions(info: &mut SqlInfoDataBuilder) {
+fn add_transactions(info: &mut SqlInfoDataBuilder) {
     info.append(SqlInfo::SqlDefaultTransactionIsolation, 0_i64); // none
     info.append(SqlInfo::SqlSupportedTransactionsIsolationLevels, 0b00001); // none
     for id in [

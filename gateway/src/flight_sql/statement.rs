@@ -14,30 +14,30 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::ticket::QueryTicket;
 use volary_flight_proto::{Result, ipc};
 
-use super::call::Call;
+use super::call::ClientCall;
 use super::direct_option::DirectResults;
-use super::running::watched;
-use super::stream::{query_messages, with_query};
+use super::stream::{query_messages, with_query_id};
 use super::tickets::is_direct;
-use super::types::{PROFILE_OPTION, Profile, map_schema};
+use super::types::{PROFILE_OPTION, TypeProfile, map_schema};
+use super::watched_stream::watch_stream;
 use super::{FlightSql, arrow_error};
-use crate::engine::{Outcome, Planned, Query, Session};
-use crate::statements::Listed;
+use crate::engine::{EarlierPlan, PlannedQuery, Session, StatementOutcome};
+use crate::statements::ListedStatement;
 use volary_node::client_rows::{ClientMessages, batch_messages};
 use volary_node::deadline::Deadline;
 
 /// A statement with its parameters.
 #[derive(Debug, Clone)]
-pub(super) struct Statement {
+pub(super) struct ClientStatement {
     /// Text of the statement.
     pub(super) sql: String,
     /// One row with a column for each parameter, as an IPC stream.
     pub(super) parameters: Option<Bytes>,
 }
 
-impl Statement {
+impl ClientStatement {
     /// Creates a statement without parameters.
-    pub(super) fn plain(sql: impl Into<String>) -> Self {
+    pub(super) fn without_parameters(sql: impl Into<String>) -> Self {
         Self {
             sql: sql.into(),
             parameters: None,
@@ -60,48 +60,50 @@ impl FlightSql {
     /// queries, and then drop the DoGet or never send it.
     pub(super) async fn statement_info(
         &self,
-        call: &Call,
-        statement: Statement,
+        call: &ClientCall,
+        statement: ClientStatement,
         descriptor: FlightDescriptor,
     ) -> Result<FlightInfo> {
         let id = QueryId::new();
         let work = async {
             let parameters = statement.parameters()?;
             match self.execute(call, id, &statement.sql, parameters).await? {
-                Outcome::Rows(query) => {
+                StatementOutcome::Rows(query) => {
                     tracing::debug!("the query is planned");
                     self.planned_info(call, &statement, *query, descriptor)
                 }
-                Outcome::Done(done) => {
+                StatementOutcome::Done(done) => {
                     tracing::debug!(rows = done.rows, "the statement was run");
-                    self.done_info(call, id, &count_batch(done.rows)?, descriptor)
+                    self.outcome_info(call, id, &count_batch(done.rows)?, descriptor)
                 }
-                Outcome::Answer(answer) => self.done_info(call, id, &answer, descriptor),
+                StatementOutcome::Answer(answer) => {
+                    self.outcome_info(call, id, &answer, descriptor)
+                }
             }
         };
-        self.work(call, id, &statement.sql, work).await
+        self.run_listed(call, id, &statement.sql, work).await
     }
 
     /// Plans a query. Runs any other statement.
     pub(super) async fn execute(
         &self,
-        call: &Call,
+        call: &ClientCall,
         id: QueryId,
         sql: &str,
         parameters: Option<RecordBatch>,
-    ) -> Result<Outcome> {
+    ) -> Result<StatementOutcome> {
         let session = &call.session.engine;
         let executing = self.engine.execute(session, sql, parameters, id);
         let outcome = Box::pin(executing).await?;
-        call.check_settings_last()?;
+        call.check_settings_persist()?;
         Ok(outcome)
     }
 
     fn planned_info(
         &self,
-        call: &Call,
-        statement: &Statement,
-        query: Query,
+        call: &ClientCall,
+        statement: &ClientStatement,
+        query: PlannedQuery,
         descriptor: FlightDescriptor,
     ) -> Result<FlightInfo> {
         let ticket = query_ticket(call, statement, &query);
@@ -118,9 +120,9 @@ impl FlightSql {
         Ok(info)
     }
 
-    fn done_info(
+    fn outcome_info(
         &self,
-        call: &Call,
+        call: &ClientCall,
         id: QueryId,
         outcome: &RecordBatch,
         descriptor: FlightDescriptor,
@@ -136,12 +138,12 @@ impl FlightSql {
     /// Returns a FlightInfo with a ticket for rows of this schema.
     pub(super) fn flight_info(
         &self,
-        call: &Call,
+        call: &ClientCall,
         schema: &Schema,
         ticket: QueryTicket,
         descriptor: FlightDescriptor,
     ) -> Result<FlightInfo> {
-        let ticket = bound(call, ticket);
+        let ticket = bind_ticket(call, ticket);
         Ok(FlightInfo::new()
             .try_with_schema(schema)
             .map_err(arrow_error)?
@@ -155,8 +157,8 @@ impl FlightSql {
     /// Returns the schema that a statement's rows would have.
     pub(super) async fn statement_schema(
         &self,
-        call: &Call,
-        statement: &Statement,
+        call: &ClientCall,
+        statement: &ClientStatement,
     ) -> Result<SchemaRef> {
         let (id, session) = (QueryId::new(), &call.session.engine);
         let parameters = statement.parameters()?;
@@ -164,7 +166,9 @@ impl FlightSql {
             .engine
             .describe(session, &statement.sql, parameters, id);
         let describing = Box::pin(describing);
-        let description = self.work(call, id, &statement.sql, describing).await?;
+        let description = self
+            .run_listed(call, id, &statement.sql, describing)
+            .await?;
         Ok(match description.rows {
             Some(rows) => map_schema(call.profile, &rows),
             None => count_schema(),
@@ -172,12 +176,16 @@ impl FlightSql {
     }
 
     /// Returns the rows of a ticket.
-    pub(super) async fn redeem(&self, call: &Call, ticket: &Ticket) -> Result<ClientMessages> {
+    pub(super) async fn redeem(
+        &self,
+        call: &ClientCall,
+        ticket: &Ticket,
+    ) -> Result<ClientMessages> {
         if is_direct(&ticket.ticket) {
             return self.redeem_part(call, ticket).await;
         }
         let mut ticket = self.tickets.open(&call.principal, ticket)?;
-        let profile = profile_of(&mut ticket)?;
+        let profile = take_profile(&mut ticket)?;
         if let Some(command) = &ticket.command {
             return self.ticket_rows(call, command, profile).map(batch_messages);
         }
@@ -185,35 +193,43 @@ impl FlightSql {
             return batch_from_bytes(result).map(batch_messages);
         }
         let id: QueryId = ticket.query_id.parse()?;
-        let session = session_of(call, &mut ticket);
-        let deadline = call.deadline.within(session.statement_timeout());
+        let session = take_session(call, &mut ticket);
+        let deadline = call
+            .deadline
+            .with_session_timeout(session.statement_timeout());
         if let Some(started) = deadline
-            .bound(self.polled.take(id, || self.engine.access()).map(Ok))
+            .run_until(
+                self.polled_queries
+                    .take(id, || self.engine.access())
+                    .map(Ok),
+            )
             .await?
         {
             return Ok(started);
         }
         let statements = self.engine.statements();
-        let listed = statements.enter(id, call.issuer(), &ticket.sql);
+        let listed = statements.add(id, call.issuer(), &ticket.sql);
         let query = match self.take_plan(call, id) {
             Some(query) => query,
             None => {
                 let span = tracing::info_span!("plan_again", query_id = %id);
                 let planning = self.plan_again(id, &session, ticket).instrument(span);
-                let planned = listed.unless_ended(planning, deadline.passes()).await;
+                let planned = listed
+                    .run_until_ended(planning, deadline.wait_expired())
+                    .await;
                 planned
-                    .map_err(|error| with_query(error, id))
-                    .inspect_err(|error| listed.failed(error))?
+                    .map_err(|error| with_query_id(error, id))
+                    .inspect_err(|error| listed.set_failed(error))?
             }
         };
-        Ok(stream_of(listed, query, profile, deadline))
+        Ok(open_stream(listed, query, profile, deadline))
     }
 
     /// Takes the plan of a query that the caller has planned. Returns `None` if there is no plan,
     /// or if users or rights have changed since it was made.
-    pub(super) fn take_plan(&self, call: &Call, id: QueryId) -> Option<Query> {
+    pub(super) fn take_plan(&self, call: &ClientCall, id: QueryId) -> Option<PlannedQuery> {
         let query = self.tickets.take_plan(&call.principal, id)?;
-        self.engine.is_allowed_still(&query).then_some(query)
+        self.engine.is_still_allowed(&query).then_some(query)
     }
 
     /// Plans the query of a ticket whose plan is not kept here. The ticket may have been redeemed
@@ -225,24 +241,30 @@ impl FlightSql {
         id: QueryId,
         session: &Session,
         ticket: QueryTicket,
-    ) -> Result<Query> {
-        let statement = Statement {
+    ) -> Result<PlannedQuery> {
+        let statement = ClientStatement {
             sql: ticket.sql,
             parameters: (!ticket.parameters.is_empty()).then_some(ticket.parameters),
         };
         let (sql, parameters) = (&statement.sql, statement.parameters()?);
-        let before = Planned {
+        let earlier_plan = EarlierPlan {
             snapshot: ticket.snapshot,
             reads: ticket.reads,
-            columns: ticket.columns,
+            columns_fingerprint: ticket.columns,
         };
-        let planning = self.engine.plan_again(session, sql, parameters, id, before);
+        let planning = self
+            .engine
+            .replan(session, sql, parameters, id, earlier_plan);
         Box::pin(planning).await
     }
 }
 
 /// Returns the ticket with which the query can be planned again.
-pub(super) fn query_ticket(call: &Call, statement: &Statement, query: &Query) -> QueryTicket {
+pub(super) fn query_ticket(
+    call: &ClientCall,
+    statement: &ClientStatement,
+    query: &PlannedQuery,
+) -> QueryTicket {
     QueryTicket {
         query_id: query.id.to_string(),
         sql: statement.sql.clone(),
@@ -250,47 +272,47 @@ pub(super) fn query_ticket(call: &Call, statement: &Statement, query: &Query) ->
         snapshot: Some(query.snapshot.clone()),
         settings: call.session.engine.settings(),
         reads: query.reads.clone(),
-        columns: Some(query.columns()),
+        columns: Some(query.columns_fingerprint()),
         ..QueryTicket::default()
     }
 }
 
 /// Binds the ticket to the user of the call, and to the types that the call wants.
-pub(super) fn bound(call: &Call, mut ticket: QueryTicket) -> QueryTicket {
-    if call.profile != Profile::default() {
+pub(super) fn bind_ticket(call: &ClientCall, mut ticket: QueryTicket) -> QueryTicket {
+    if call.profile != TypeProfile::default() {
         // The ticket may be redeemed by a call without the header. Its rows must have the announced
         // schema all the same.
         let profile = call.profile.to_string();
         ticket.settings.insert(PROFILE_OPTION.to_owned(), profile);
     }
-    call.principal.bound_to().clone_into(&mut ticket.user);
+    call.principal.ticket_user().clone_into(&mut ticket.user);
     ticket
 }
 
 /// Takes the types of the rows out of the ticket's settings.
-pub(super) fn profile_of(ticket: &mut QueryTicket) -> Result<Profile> {
-    let said = ticket.settings.remove(PROFILE_OPTION);
-    said.map_or_else(|| Ok(Profile::default()), |profile| profile.parse())
+pub(super) fn take_profile(ticket: &mut QueryTicket) -> Result<TypeProfile> {
+    let setting = ticket.settings.remove(PROFILE_OPTION);
+    setting.map_or_else(|| Ok(TypeProfile::default()), |profile| profile.parse())
 }
 
 /// Creates a session for the user who redeems the ticket. It takes the ticket's settings out of the
 /// ticket.
-pub(super) fn session_of(call: &Call, ticket: &mut QueryTicket) -> Session {
+pub(super) fn take_session(call: &ClientCall, ticket: &mut QueryTicket) -> Session {
     let rights = Arc::clone(&call.principal.rights);
     let session = Session::new(std::mem::take(&mut ticket.settings), rights);
-    session.called_by(call.session.engine.caller())
+    session.with_caller(call.session.engine.caller())
 }
 
 /// Returns the stream of a query's rows, which ends at the deadline.
-pub(super) fn stream_of(
-    listed: Listed,
-    query: Query,
-    profile: Profile,
+pub(super) fn open_stream(
+    listed: ListedStatement,
+    query: PlannedQuery,
+    profile: TypeProfile,
     deadline: Deadline,
 ) -> ClientMessages {
-    let gate = query.gate().clone();
-    let messages = query_messages(query, profile, listed.noted());
-    watched(listed, messages, deadline, gate)
+    let queue = query.queue().clone();
+    let messages = query_messages(query, profile, listed.progress());
+    watch_stream(listed, messages, deadline, queue)
 }
 
 /// Returns the schema of the answer to a statement without rows that was sent as a query. The
@@ -304,13 +326,13 @@ fn count_schema() -> SchemaRef {
 }
 
 fn count_batch(rows: Option<u64>) -> Result<RecordBatch> {
-    let count = Int64Array::from(vec![count_of(rows)]);
+    let count = Int64Array::from(vec![record_count(rows)]);
     RecordBatch::try_new(count_schema(), vec![Arc::new(count)]).map_err(arrow_error)
 }
 
 /// Returns the number of written rows as Flight SQL counts them. It is 0 if rows are no measure of
 /// what the statement did.
-pub(super) fn count_of(rows: Option<u64>) -> i64 {
+pub(super) fn record_count(rows: Option<u64>) -> i64 {
     i64::try_from(rows.unwrap_or(0)).unwrap_or(i64::MAX)
 }
 

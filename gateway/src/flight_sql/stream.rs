@@ -8,23 +8,27 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use tonic::Status;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result, ipc};
-use volary_gather::announced::Announced;
+use volary_gather::announced_schema::AnnouncedSchema;
 use volary_node::client_rows::{
     CLIENT_BATCH_BYTES, ClientMessages, client_messages, client_rows, schema_message,
 };
 
 use super::arrow_error;
-use super::passed_on::Joined;
-use super::types::{Profile, map_schema};
-use crate::engine::Query;
-use crate::statements::Noted;
+use super::joined_messages::JoinedMessages;
+use super::types::{TypeProfile, map_schema};
+use crate::engine::PlannedQuery;
+use crate::statements::ProgressHandle;
 
 /// Returns the messages of a query. The query starts when the stream is first polled after the
 /// schema was sent. Dropping the stream ends the query.
-pub(super) fn query_messages(query: Query, profile: Profile, noted: Noted) -> ClientMessages {
+pub(super) fn query_messages(
+    query: PlannedQuery,
+    profile: TypeProfile,
+    noted: ProgressHandle,
+) -> ClientMessages {
     let announced = map_schema(profile, &query.schema);
-    if query.has_workers_rows_as_they_are() {
-        return passed_on(query, &announced, noted);
+    if query.passes_rows_unchanged() {
+        return worker_messages(query, &announced, noted);
     }
     let id = query.id;
     let target = announced.clone();
@@ -32,39 +36,43 @@ pub(super) fn query_messages(query: Query, profile: Profile, noted: Noted) -> Cl
         .map_ok(move |rows| client_rows(rows, target.clone(), CLIENT_BATCH_BYTES))
         .try_flatten()
         .inspect_ok(move |batch| noted.add_rows(batch.num_rows() as u64))
-        .map_err(move |error| ended_by(error, id));
+        .map_err(move |error| log_failure(error, id));
     client_messages(announced, rows)
 }
 
 /// Returns the messages of the workers, which convert their rows to the client's types themselves.
-fn passed_on(query: Query, announced: &SchemaRef, noted: Noted) -> ClientMessages {
+fn worker_messages(
+    query: PlannedQuery,
+    announced: &SchemaRef,
+    noted: ProgressHandle,
+) -> ClientMessages {
     let id = query.id;
-    let (begin, schema) = match begin_of(announced) {
+    let (begin, schema) = match first_message(announced) {
         Ok(begun) => begun,
-        Err(error) => return stream::iter([Err(with_query(error, id).into())]).boxed(),
+        Err(error) => return stream::iter([Err(with_query_id(error, id).into())]).boxed(),
     };
-    let announced = Announced {
+    let announced = AnnouncedSchema {
         schema: ipc::schema_to_bytes(announced),
         header: begin.data_header.clone(),
     };
     let starting = {
         let noted = noted.clone();
-        Box::pin(async move { query.start_passing_on(noted, &announced).await })
+        Box::pin(async move { query.start_forwarding(noted, &announced).await })
     };
     let messages = stream::once(starting).try_flatten().boxed();
-    let rows = Joined::new(messages, schema).map(move |passed| match passed {
+    let rows = JoinedMessages::new(messages, schema).map(move |passed| match passed {
         Ok(passed) => {
             noted.add_rows(passed.rows);
             Ok(passed.message)
         }
-        Err(error) => Err(Status::from(ended_by(error, id))),
+        Err(error) => Err(Status::from(log_failure(error, id))),
     });
     stream::iter([Ok(begin)]).chain(rows).boxed()
 }
 
 /// Returns the message with the schema, and the schema of the rows that follow. They follow without
 /// dictionaries: the client is sent values instead.
-fn begin_of(announced: &SchemaRef) -> Result<(FlightData, SchemaRef)> {
+fn first_message(announced: &SchemaRef) -> Result<(FlightData, SchemaRef)> {
     let begin = schema_message(Arc::clone(announced))?;
     let schema = Schema::try_from(&begin).map_err(arrow_error)?;
     Ok((begin, Arc::new(schema)))
@@ -72,14 +80,14 @@ fn begin_of(announced: &SchemaRef) -> Result<(FlightData, SchemaRef)> {
 
 /// Logs an error that ends the rows of a query, with all its causes, which clients are not sent.
 /// Returns the error with the query's id.
-fn ended_by(error: Error, id: QueryId) -> Error {
-    let error = with_query(error, id);
+fn log_failure(error: Error, id: QueryId) -> Error {
+    let error = with_query_id(error, id);
     tracing::debug!(query_id = %id, error = format_args!("{error:#}"), "the rows end with an error");
     error
 }
 
 /// Adds the query's id to an error that does not contain it.
-pub(super) fn with_query(error: Error, id: impl std::fmt::Display) -> Error {
+pub(super) fn with_query_id(error: Error, id: impl std::fmt::Display) -> Error {
     let id = id.to_string();
     if error.message().contains(&id) {
         error
@@ -94,7 +102,10 @@ mod tests {
 
     #[test]
     fn the_query_is_said_once() {
-        let error = with_query(with_query(Error::invalid("division by zero"), "q1"), "q1");
+        let error = with_query_id(
+            with_query_id(Error::invalid("division by zero"), "q1"),
+            "q1",
+        );
         assert_eq!(error.message(), "query q1: division by zero");
     }
 }

@@ -24,22 +24,22 @@ use volary_flight_proto::ticket::{FragmentTicket, PreparedStatementHandle, Query
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::config;
-use crate::engine::Query;
+use crate::engine::PlannedQuery;
 use crate::login::Principal;
 
 /// Estimated memory of the plan of an empty statement, in bytes.
 const PLAN_BYTES: usize = 16 << 10;
 /// Estimated memory of a plan for each byte of its statement. An expression of a few characters
 /// takes some hundred bytes in the plan, once for each operator that it passes.
-const PLAN_BYTES_PER_BYTE: usize = 128;
+const PLAN_BYTES_PER_STATEMENT_BYTE: usize = 128;
 
 /// Time that a plan is kept. If a client asks for rows later, it has to wait until the query is
 /// planned again.
-const PLAN_KEPT_FOR: Duration = Duration::from_secs(60);
+const PLAN_LIFETIME: Duration = Duration::from_secs(60);
 
 /// Number of queries for which the result of the rights check is remembered. A forgotten query is
 /// checked again when its ticket is redeemed.
-const MOST_ADMITTED: u64 = 10_000;
+const MAX_ADMITTED: u64 = 10_000;
 
 /// The location that tells a client to use the connection on which it received the ticket (Flight's
 /// `ReuseConnection`).
@@ -58,15 +58,15 @@ pub(super) struct Tickets {
     /// Queries whose parts clients may fetch from workers, each with the users and rights for which
     /// this was checked.
     admitted: Cache<QueryId, Arc<Access>>,
-    planning: Semaphore,
+    planning_turn: Semaphore,
     /// The most bytes that a plan counts in the cache. The cache would not keep a larger plan at
     /// all.
-    most_bytes: usize,
+    max_plan_bytes: usize,
 }
 
 #[derive(Debug, Clone)]
 struct KeptPlan {
-    query: Arc<Mutex<Option<Query>>>,
+    query: Arc<Mutex<Option<PlannedQuery>>>,
     /// The user that the plan was made for.
     user: String,
     /// Estimated memory of the plan.
@@ -80,17 +80,17 @@ impl Tickets {
         Self {
             sealer,
             lifetime: config.ticket_lifetime,
-            most_bytes: config.kept_plans.bytes() / 4,
-            planning: Semaphore::new(1),
+            max_plan_bytes: config.kept_plans.bytes() / 4,
+            planning_turn: Semaphore::new(1),
             admitted: Cache::builder()
-                .max_capacity(MOST_ADMITTED)
+                .max_capacity(MAX_ADMITTED)
                 .eviction_policy(EvictionPolicy::lru())
                 .time_to_live(config.ticket_lifetime)
                 .build(),
             plans: Cache::builder()
                 .max_capacity(config.kept_plans.bytes() as u64)
                 .weigher(|_, plan: &KeptPlan| plan.bytes)
-                .time_to_live(PLAN_KEPT_FOR.min(config.ticket_lifetime))
+                .time_to_live(PLAN_LIFETIME.min(config.ticket_lifetime))
                 .build(),
         }
     }
@@ -99,10 +99,10 @@ impl Tickets {
     /// endpoint has no location, because some clients read the first endpoint only, and because
     /// this gateway has the plan.
     pub(super) fn endpoint(&self, ticket: &QueryTicket) -> FlightEndpoint {
-        self.expiring(self.sealer.seal(Purpose::Query, ticket, self.lifetime))
+        self.expiring_endpoint(self.sealer.seal(Purpose::Query, ticket, self.lifetime))
     }
 
-    fn expiring(&self, sealed: Bytes) -> FlightEndpoint {
+    fn expiring_endpoint(&self, sealed: Bytes) -> FlightEndpoint {
         let expires = SystemTime::now().checked_add(self.lifetime);
         FlightEndpoint {
             expiration_time: expires.map(Timestamp::from),
@@ -117,7 +117,7 @@ impl Tickets {
     /// `PERMISSION_DENIED` for a ticket of another user.
     pub(super) fn open(&self, by: &Principal, ticket: &Ticket) -> Result<QueryTicket> {
         if is_direct(&ticket.ticket) {
-            return Ok(self.open_direct(by, &ticket.ticket)?.0);
+            return Ok(self.open_part(by, &ticket.ticket)?.0);
         }
         let opened: QueryTicket = self.sealer.open(Purpose::Query, &ticket.ticket)?;
         check_bound(by, "ticket", &opened.user)?;
@@ -132,7 +132,7 @@ impl Tickets {
     ) -> Vec<FlightEndpoint> {
         let endpoints = tickets.into_iter().map(|(ticket, uri)| {
             let sealed = self.sealer.seal(Purpose::Direct, &ticket, self.lifetime);
-            self.expiring(sealed)
+            self.expiring_endpoint(sealed)
                 .with_location(uri)
                 .with_location(REUSE_CONNECTION)
         });
@@ -143,22 +143,22 @@ impl Tickets {
     ///
     /// # Errors
     /// The errors of [`Self::open`].
-    pub(super) fn open_direct(
+    pub(super) fn open_part(
         &self,
         by: &Principal,
         ticket: &[u8],
     ) -> Result<(QueryTicket, FragmentTicket)> {
-        let opened = self.open_whole(by, ticket)?;
-        opened.query.zip(opened.part).ok_or_else(says_of_nothing)
+        let opened = self.open_direct_ticket(by, ticket)?;
+        opened.query.zip(opened.part).ok_or_else(incomplete_ticket)
     }
 
     /// Opens a ticket for a part of a query. Returns its whole content.
     ///
     /// # Errors
     /// The errors of [`Self::open`].
-    pub(super) fn open_whole(&self, by: &Principal, ticket: &[u8]) -> Result<DirectTicket> {
+    pub(super) fn open_direct_ticket(&self, by: &Principal, ticket: &[u8]) -> Result<DirectTicket> {
         let opened: DirectTicket = self.sealer.open(Purpose::Direct, ticket)?;
-        let query = opened.query.as_ref().ok_or_else(says_of_nothing)?;
+        let query = opened.query.as_ref().ok_or_else(incomplete_ticket)?;
         check_bound(by, "ticket", &query.user)?;
         Ok(opened)
     }
@@ -168,11 +168,11 @@ impl Tickets {
     ///
     /// # Errors
     /// The errors of [`Self::open`].
-    pub(super) fn renewed(
+    pub(super) fn renew_endpoint(
         &self,
         by: &Principal,
         ticket: &Ticket,
-        at: Vec<Location>,
+        locations: Vec<Location>,
     ) -> Result<FlightEndpoint> {
         let query = self.open(by, ticket)?;
         if !is_direct(&ticket.ticket) {
@@ -181,15 +181,15 @@ impl Tickets {
         let direct: DirectTicket = self.sealer.open(Purpose::Direct, &ticket.ticket)?;
         let sealed = self.sealer.seal(Purpose::Direct, &direct, self.lifetime);
         Ok(FlightEndpoint {
-            location: at,
-            ..self.expiring(sealed)
+            location: locations,
+            ..self.expiring_endpoint(sealed)
         })
     }
 
     /// Waits for the turn to check whether a query may still be run. Only one caller has the turn
     /// at a time.
-    pub(super) async fn turn_to_plan(&self) -> Option<SemaphorePermit<'_>> {
-        self.planning.acquire().await.ok()
+    pub(super) async fn acquire_planning_turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.planning_turn.acquire().await.ok()
     }
 
     /// Notes that the user who planned the query may run it, with these users and rights.
@@ -243,21 +243,22 @@ impl Tickets {
 
     /// Keeps a plan until it is taken, for a minute at most. `statement_bytes` is the length of the
     /// statement.
-    pub(super) fn keep_plan(&self, by: &Principal, query: Query, statement_bytes: usize) {
-        let bytes = PLAN_BYTES.saturating_add(statement_bytes.saturating_mul(PLAN_BYTES_PER_BYTE));
+    pub(super) fn keep_plan(&self, by: &Principal, query: PlannedQuery, statement_bytes: usize) {
+        let bytes = PLAN_BYTES
+            .saturating_add(statement_bytes.saturating_mul(PLAN_BYTES_PER_STATEMENT_BYTE));
         let id = query.id;
         let kept = KeptPlan {
             query: Arc::new(Mutex::new(Some(query))),
-            user: by.bound_to().to_owned(),
-            bytes: u32::try_from(bytes.min(self.most_bytes)).unwrap_or(u32::MAX),
+            user: by.ticket_user().to_owned(),
+            bytes: u32::try_from(bytes.min(self.max_plan_bytes)).unwrap_or(u32::MAX),
         };
         self.plans.insert(id, kept);
     }
 
     /// Takes out a plan of this user. It is run once: a second DoGet plans again.
-    pub(super) fn take_plan(&self, by: &Principal, id: QueryId) -> Option<Query> {
+    pub(super) fn take_plan(&self, by: &Principal, id: QueryId) -> Option<PlannedQuery> {
         let kept = self.plans.get(&id)?;
-        if kept.user != by.bound_to() {
+        if kept.user != by.ticket_user() {
             return None;
         }
         self.plans.invalidate(&id);
@@ -267,7 +268,8 @@ impl Tickets {
     /// Forgets a plan of this user, or of any user if an administrator asks. Returns false if there
     /// is no such plan.
     pub(super) fn forget_plan(&self, by: &Principal, id: QueryId) -> bool {
-        let is_theirs = |kept: &KeptPlan| by.rights.is_unrestricted() || kept.user == by.bound_to();
+        let is_theirs =
+            |kept: &KeptPlan| by.rights.is_unrestricted() || kept.user == by.ticket_user();
         let Some(kept) = self.plans.get(&id).filter(is_theirs) else {
             return false;
         };
@@ -278,17 +280,17 @@ impl Tickets {
 
 /// Returns whether a ticket is for a part of a query.
 pub(super) fn is_direct(ticket: &[u8]) -> bool {
-    Sealer::claims(Purpose::Direct, ticket)
+    Sealer::claims_purpose(Purpose::Direct, ticket)
 }
 
-fn says_of_nothing() -> Error {
+fn incomplete_ticket() -> Error {
     Error::invalid(
         "the ticket is for a part of a query, but does not say which part; run the query again",
     )
 }
 
 fn check_bound(by: &Principal, what: &str, user: &str) -> Result<()> {
-    if user == by.bound_to() {
+    if user == by.ticket_user() {
         return Ok(());
     }
     Err(Error::new(

@@ -15,12 +15,12 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::FlightSql;
-use super::call::Call;
-use super::descriptor::Described;
+use super::call::ClientCall;
+use super::descriptor::DescribedRequest;
 use super::ingest;
-use super::statement::{Statement, count_of};
-use super::upload::{Batches, Bound, single_row};
-use crate::engine::{Each, Outcome};
+use super::statement::{ClientStatement, record_count};
+use super::upload::{BoundParameters, UploadedBatches, single_row};
+use crate::engine::{InsertEachOutcome, StatementOutcome};
 
 /// Stream of the answers to a DoPut.
 pub(super) type PutResultStream = BoxStream<'static, Result<PutResult, Status>>;
@@ -28,22 +28,22 @@ pub(super) type PutResultStream = BoxStream<'static, Result<PutResult, Status>>;
 /// Number of rows of parameters for which a statement was run so far. The statement is run once for
 /// each row.
 #[derive(Debug, Default)]
-pub(super) struct Applied(AtomicU64);
+pub(super) struct AppliedRows(AtomicU64);
 
-impl Applied {
+impl AppliedRows {
     fn add_row(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Adds to the error how many rows were applied before the statement failed. If the statement
     /// was ended from outside, the row that was being written then may have been applied, too.
-    pub(super) fn told_by(&self, error: Error) -> Error {
+    pub(super) fn add_to_error(&self, error: Error) -> Error {
         let rows = self.0.load(Ordering::Relaxed);
-        let is_open = matches!(
+        let is_uncertain = matches!(
             error.code(),
             ErrorCode::Cancelled | ErrorCode::DeadlineExceeded | ErrorCode::Unavailable
         );
-        let itself = if is_open {
+        let itself = if is_uncertain {
             ", and this row may be, too"
         } else {
             ""
@@ -64,12 +64,12 @@ impl FlightSql {
     /// reports it.
     pub(super) async fn put(
         &self,
-        call: &Call,
+        call: &ClientCall,
         ingest_options: HashMap<String, String>,
         mut messages: impl Stream<Item = Result<FlightData, Status>> + Send + Unpin + 'static,
     ) -> Result<PutResultStream> {
         let first = async { messages.try_next().await.map_err(Error::from) };
-        let mut first = call.deadline.bound(first).await?.ok_or_else(|| {
+        let mut first = call.deadline.run_until(first).await?.ok_or_else(|| {
             Error::invalid(
                 "the stream of a DoPut is empty; send the descriptor in the first message",
             )
@@ -78,9 +78,9 @@ impl FlightSql {
             Error::invalid("the first message of a DoPut has no descriptor; send a Flight SQL message in the descriptor")
         })?;
         let limit = self.config.query.message_limit();
-        let described = Described::of(&descriptor)?;
+        let described = DescribedRequest::from_descriptor(&descriptor)?;
         let answer = match described {
-            Described::Sql(_) => {
+            DescribedRequest::Sql(_) => {
                 return Err(Error::new(
                     ErrorCode::Unimplemented,
                     "a DoPut takes only Flight SQL messages, not SQL text; load rows with CommandStatementIngest, COPY or INSERT",
@@ -88,26 +88,35 @@ impl FlightSql {
             }
             // The stream is not read to its end, because the C++ client waits for the answer before
             // it closes the stream.
-            Described::Update(sql) => self.update_once(call, &Statement::plain(sql)).await?,
-            Described::PreparedUpdate(handle) => {
-                let statement = self.prepared_statement(call, &handle)?;
-                self.update_each(call, &statement, Batches::new(first, messages, limit))
+            DescribedRequest::Update(sql) => {
+                self.update_once(call, &ClientStatement::without_parameters(sql))
                     .await?
             }
-            Described::PreparedQuery(handle) => {
+            DescribedRequest::PreparedUpdate(handle) => {
+                let statement = self.prepared_statement(call, &handle)?;
+                self.update_each(
+                    call,
+                    &statement,
+                    UploadedBatches::new(first, messages, limit),
+                )
+                .await?
+            }
+            DescribedRequest::PreparedQuery(handle) => {
                 let row = call
                     .deadline
-                    .bound(single_row(Batches::new(first, messages, limit)))
+                    .run_until(single_row(UploadedBatches::new(first, messages, limit)))
                     .await?;
                 self.bind(call, &handle, row.as_ref())?
             }
-            Described::Ingest(ingest) => {
-                let batches = Batches::new(first, messages, limit);
-                let ingest = ingest::read(ingest, ingest_options)?;
+            DescribedRequest::Ingest(ingest) => {
+                let batches = UploadedBatches::new(first, messages, limit);
+                let ingest = ingest::parse_command(ingest, ingest_options)?;
                 let rows = self.ingest(call, ingest, batches).await?;
-                update_result(count_of(Some(rows)))
+                update_result(record_count(Some(rows)))
             }
-            Described::Query(_) | Described::Listing(_) => return Err(described.not_taken()),
+            DescribedRequest::Query(_) | DescribedRequest::Listing(_) => {
+                return Err(described.unsupported_error());
+            }
         };
         let answer = PutResult {
             app_metadata: answer,
@@ -116,9 +125,9 @@ impl FlightSql {
     }
 
     /// Runs the statement once, with the parameters that are bound to it.
-    async fn update_once(&self, call: &Call, statement: &Statement) -> Result<Bytes> {
+    async fn update_once(&self, call: &ClientCall, statement: &ClientStatement) -> Result<Bytes> {
         let parameters = statement.parameters()?;
-        self.run(call, &statement.sql, parameters)
+        self.run_update(call, &statement.sql, parameters)
             .await
             .map(update_result)
     }
@@ -126,28 +135,34 @@ impl FlightSql {
     /// Runs the statement for each row of parameters, or once if there is no row.
     async fn update_each(
         &self,
-        call: &Call,
-        statement: &Statement,
+        call: &ClientCall,
+        statement: &ClientStatement,
         batches: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
     ) -> Result<Bytes> {
-        let rows = match call.deadline.bound(Bound::of(batches)).await? {
-            Bound::Nothing => return self.update_once(call, statement).await,
-            Bound::Row(row) => {
-                let run = self.run(call, &statement.sql, Some(row));
+        let rows = match call
+            .deadline
+            .run_until(BoundParameters::read(batches))
+            .await?
+        {
+            BoundParameters::NoRow => return self.update_once(call, statement).await,
+            BoundParameters::Row(row) => {
+                let run = self.run_update(call, &statement.sql, Some(row));
                 return run.await.map(update_result);
             }
-            Bound::Rows(rows) => rows,
+            BoundParameters::Rows(rows) => rows,
         };
         let id = QueryId::new();
         let session = &call.session.engine;
         let inserting = self.engine.insert_each(session, &statement.sql, rows, id);
         let inserting = Box::pin(inserting);
-        match self.work(call, id, &statement.sql, inserting).await? {
-            Each::Inserted(rows) => Ok(update_result(count_of(Some(rows)))),
-            Each::OneByOne(rows) => {
-                let applied = Applied::default();
+        match self.run_listed(call, id, &statement.sql, inserting).await? {
+            InsertEachOutcome::Inserted(rows) => Ok(update_result(record_count(Some(rows)))),
+            InsertEachOutcome::OneByOne(rows) => {
+                let applied = AppliedRows::default();
                 let updating = self.update_one_by_one(call, statement, rows.batches, &applied);
-                let count = updating.await.map_err(|error| applied.told_by(error))?;
+                let count = updating
+                    .await
+                    .map_err(|error| applied.add_to_error(error))?;
                 Ok(update_result(count))
             }
         }
@@ -157,15 +172,15 @@ impl FlightSql {
     /// counts the rows that are done, so that an error can state their number.
     pub(super) async fn update_one_by_one(
         &self,
-        call: &Call,
-        statement: &Statement,
+        call: &ClientCall,
+        statement: &ClientStatement,
         mut batches: impl Stream<Item = Result<RecordBatch>> + Unpin,
-        applied: &Applied,
+        applied: &AppliedRows,
     ) -> Result<i64> {
         let mut total: i64 = 0;
-        while let Some(batch) = call.deadline.bound(batches.try_next()).await? {
+        while let Some(batch) = call.deadline.run_until(batches.try_next()).await? {
             for row in 0..batch.num_rows() {
-                let run = self.run(call, &statement.sql, Some(batch.slice(row, 1)));
+                let run = self.run_update(call, &statement.sql, Some(batch.slice(row, 1)));
                 total = add_counts(total, run.await?);
                 applied.add_row();
             }
@@ -175,30 +190,35 @@ impl FlightSql {
 
     /// Runs the statement and returns the number of rows that it wrote. A query is run to its end,
     /// and -1 is returned for it.
-    async fn run(&self, call: &Call, sql: &str, parameters: Option<RecordBatch>) -> Result<i64> {
+    async fn run_update(
+        &self,
+        call: &ClientCall,
+        sql: &str,
+        parameters: Option<RecordBatch>,
+    ) -> Result<i64> {
         let id = QueryId::new();
         let work = async {
             match self.execute(call, id, sql, parameters).await? {
-                Outcome::Done(done) => {
+                StatementOutcome::Done(done) => {
                     tracing::debug!(rows = done.rows, "the statement was run");
-                    Ok(count_of(done.rows))
+                    Ok(record_count(done.rows))
                 }
-                Outcome::Answer(_) => Err(Error::invalid(
+                StatementOutcome::Answer(_) => Err(Error::invalid(
                     "the statement was run, but it returns a row, and an update cannot return rows; undo it (DROP TOKEN), and send it as a query",
                 )),
-                Outcome::Rows(query) => {
+                StatementOutcome::Rows(query) => {
                     let statements = self.engine.statements();
-                    let mut rows = Box::pin(query.start(statements.noted(id))).await?;
+                    let mut rows = Box::pin(query.start(statements.progress(id))).await?;
                     let mut count = 0;
                     while let Some(batch) = rows.try_next().await.map_err(Error::from)? {
                         count += batch.num_rows() as u64;
                     }
-                    statements.done(id, count);
+                    statements.set_done(id, count);
                     Ok(UNKNOWN_COUNT)
                 }
             }
         };
-        self.work(call, id, sql, work).await
+        self.run_listed(call, id, sql, work).await
     }
 }
 
@@ -221,14 +241,14 @@ mod tests {
 
     #[test]
     fn it_is_told_how_many_rows_were_applied() {
-        let applied = Applied::default();
+        let applied = AppliedRows::default();
         applied.add_row();
-        let failed = applied.told_by(Error::invalid("division by zero"));
+        let failed = applied.add_to_error(Error::invalid("division by zero"));
         assert_eq!(
             failed.message(),
             "row 2 of the parameters (1 rows before it were applied): division by zero"
         );
-        let killed = applied.told_by(Error::new(ErrorCode::Cancelled, "it was killed"));
+        let killed = applied.add_to_error(Error::new(ErrorCode::Cancelled, "it was killed"));
         assert_eq!(
             killed.message(),
             "row 2 of the parameters (1 rows before it were applied, and this row may be, too): it was killed"

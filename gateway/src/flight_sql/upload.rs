@@ -21,15 +21,15 @@ use volary_node::message_limit::MessageLimit;
 
 use crate::engine::IncomingRows;
 
-const UNREADABLE: &str = "the rows cannot be read; send a schema and batches as Arrow IPC";
+const UNREADABLE_ROWS: &str = "the rows cannot be read; send a schema and batches as Arrow IPC";
 
 /// The batches of a DoPut or a DoExchange.
-pub(super) struct Batches {
+pub(super) struct UploadedBatches {
     /// The decoder. It is `None` after a panic, because a decoder must not be polled again then.
-    decoded: Option<FlightRecordBatchStream>,
+    decoder: Option<FlightRecordBatchStream>,
 }
 
-impl Batches {
+impl UploadedBatches {
     /// Creates the stream of batches. `first` is the first message. Messages without a header are
     /// skipped: ADBC sends a message with only the descriptor if there are no parameters. `limit`
     /// is the maximum size of a message, also after decompression.
@@ -42,59 +42,59 @@ impl Batches {
             .chain(rest)
             .try_filter(|message| future::ready(!message.data_header.is_empty()))
             .and_then(move |message| {
-                future::ready(limit.uncompressed(message).map_err(Status::from))
+                future::ready(limit.check_uncompressed(message).map_err(Status::from))
             })
             .map_err(FlightError::from);
         Self {
-            decoded: Some(FlightRecordBatchStream::new_from_flight_data(messages)),
+            decoder: Some(FlightRecordBatchStream::new_from_flight_data(messages)),
         }
     }
 
     /// Returns the columns. They are known once the first batch was asked for. Returns `None` if
     /// the client has sent no schema.
     pub(super) fn schema(&self) -> Option<SchemaRef> {
-        self.decoded.as_ref()?.schema().cloned()
+        self.decoder.as_ref()?.schema().cloned()
     }
 }
 
-impl Stream for Batches {
+impl Stream for UploadedBatches {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Some(decoded) = &mut self.decoded else {
+        let Some(decoded) = &mut self.decoder else {
             return Poll::Ready(None);
         };
         let polled = std::panic::catch_unwind(AssertUnwindSafe(|| decoded.poll_next_unpin(cx)));
         match polled {
-            Ok(polled) => polled.map(|next| next.map(|batch| batch.map_err(unreadable))),
+            Ok(polled) => polled.map(|next| next.map(|batch| batch.map_err(convert_decode_error))),
             Err(_) => {
-                self.decoded = None;
-                Poll::Ready(Some(Err(Error::invalid(UNREADABLE))))
+                self.decoder = None;
+                Poll::Ready(Some(Err(Error::invalid(UNREADABLE_ROWS))))
             }
         }
     }
 }
 
 /// The parameters that a client has bound to a statement.
-pub(super) enum Bound {
+pub(super) enum BoundParameters {
     /// No row, or no columns. The statement runs once, without parameters from the stream.
-    Nothing,
+    NoRow,
     /// One row. The statement runs once.
     Row(RecordBatch),
     /// Several rows. The statement runs once for each row.
     Rows(IncomingRows),
 }
 
-impl Bound {
+impl BoundParameters {
     /// Reads the parameters. It waits for two rows at most. The rows after them are read while the
     /// statement is run.
-    pub(super) async fn of(
+    pub(super) async fn read(
         batches: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
     ) -> Result<Self> {
         let mut batches = batches
             .try_filter(|batch| future::ready(batch.num_columns() > 0 && batch.num_rows() > 0));
         let Some(first) = batches.try_next().await? else {
-            return Ok(Self::Nothing);
+            return Ok(Self::NoRow);
         };
         let second = match first.num_rows() {
             1 => batches.try_next().await?,
@@ -136,10 +136,10 @@ pub(super) async fn single_row(
 
 /// Converts an error of the decoder. Rows that cannot be read are an error of the client, even if
 /// the decoder reports an internal error.
-fn unreadable(error: FlightError) -> Error {
+fn convert_decode_error(error: FlightError) -> Error {
     match error {
         FlightError::Tonic(status) => (*status).into(),
-        other => Error::with_source(ErrorCode::InvalidArgument, UNREADABLE, other),
+        other => Error::with_source(ErrorCode::InvalidArgument, UNREADABLE_ROWS, other),
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
             .try_collect()
             .await
             .unwrap();
-        single_row(Batches::new(
+        single_row(UploadedBatches::new(
             FlightData::default(),
             stream::iter(messages).map(Ok),
             LIMIT,
@@ -216,7 +216,8 @@ mod tests {
             .await
             .unwrap();
         let read = |messages: Vec<FlightData>| {
-            let rows = Batches::new(FlightData::default(), stream::iter(messages).map(Ok), LIMIT);
+            let rows =
+                UploadedBatches::new(FlightData::default(), stream::iter(messages).map(Ok), LIMIT);
             rows.try_collect::<Vec<_>>()
         };
         assert_eq!(read(messages.clone()).await.unwrap(), [row(vec![7; 1_000])]);
@@ -237,7 +238,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_ipc_is_the_clients_fault() {
         let garbage = FlightData::new().with_data_header(b"garbage".to_vec());
-        let error = single_row(Batches::new(garbage, stream::empty(), LIMIT))
+        let error = single_row(UploadedBatches::new(garbage, stream::empty(), LIMIT))
             .await
             .unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArgument);

@@ -9,7 +9,7 @@ use volary_flight_proto::{Error, ErrorCode, SqlState};
 
 /// Converts an error of opening or reading a text file. A compressed file that is damaged or cut
 /// short is reported as damaged data, and not as a store that cannot be reached.
-pub(super) fn of_text(error: DataFusionError) -> Error {
+pub(super) fn explain_text_error(error: DataFusionError) -> Error {
     if is_damaged(&error) {
         Error::with_source(
             ErrorCode::DataLoss,
@@ -26,7 +26,7 @@ fn is_damaged(error: &DataFusionError) -> bool {
     while let Some(current) = cause {
         // If the connection to a store ends early, that says nothing about the file.
         if let Some(store) = current.downcast_ref::<object_store::Error>()
-            && !is_of_lines(store)
+            && !is_line_reader_error(store)
         {
             return false;
         }
@@ -41,7 +41,7 @@ fn is_damaged(error: &DataFusionError) -> bool {
 
 /// Returns whether the error comes from the reader of lines. It reports its errors as errors of a
 /// store, whatever it reads from.
-fn is_of_lines(error: &object_store::Error) -> bool {
+fn is_line_reader_error(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::Generic { store, .. } if store.contains("delimited chunks"))
 }
 
@@ -51,7 +51,7 @@ fn is_of_lines(error: &object_store::Error) -> bool {
 /// arrow counts lines and columns from 0, does not know the names of the columns, and reports both
 /// only as text. A record with quoted line breaks counts as one line. An error whose text is not
 /// understood is returned unchanged.
-pub(super) fn of_row(error: Error, columns: &Schema, has_header: bool) -> Error {
+pub(super) fn explain_row_error(error: Error, columns: &Schema, has_header: bool) -> Error {
     explain_value(error.message(), columns, has_header).unwrap_or(error)
 }
 
@@ -83,7 +83,7 @@ fn explain_value(text: &str, columns: &Schema, has_header: bool) -> Option<Error
 
 /// Returns the column of a JSON record that the reader refuses because no column of the table is
 /// read from it. The error has the column only in its text.
-pub(super) fn unknown_column(error: &Error) -> Option<&str> {
+pub(super) fn unknown_column_name(error: &Error) -> Option<&str> {
     let (_, rest) = error.message().split_once("Json error: column '")?;
     rest.split_once("' missing from schema")
         .map(|(column, _)| column)
@@ -103,7 +103,7 @@ mod tests {
             Field::new("price", DataType::Float64, true),
         ]);
         let text = "Parser error: Error while parsing value 'it's' as type 'Float64' for column 1 at line 6. Row data: '[5,it's]'";
-        let error = of_row(Error::invalid(text), &columns, true);
+        let error = explain_row_error(Error::invalid(text), &columns, true);
         assert_eq!(
             error.message(),
             "line 7, column price: 'it's' is not a valid Float64 (row '[5,it's]'; line 1 is the header)"
@@ -118,20 +118,26 @@ mod tests {
             store: "S3",
             source: Box::new(early()),
         };
-        assert_eq!(of_text(of_file.into()).code(), ErrorCode::DataLoss);
-        assert_ne!(of_text(of_store.into()).code(), ErrorCode::DataLoss);
+        assert_eq!(
+            explain_text_error(of_file.into()).code(),
+            ErrorCode::DataLoss
+        );
+        assert_ne!(
+            explain_text_error(of_store.into()).code(),
+            ErrorCode::DataLoss
+        );
     }
 
     #[test]
     fn an_unknown_column_is_found_in_the_readers_error() {
         let error = Error::invalid("Json error: column 'it's' missing from schema");
-        assert_eq!(unknown_column(&error), Some("it's"));
-        assert_eq!(unknown_column(&Error::invalid("Json error: x")), None);
+        assert_eq!(unknown_column_name(&error), Some("it's"));
+        assert_eq!(unknown_column_name(&Error::invalid("Json error: x")), None);
     }
 
     #[test]
     fn other_errors_stay_as_they_are() {
-        let error = of_row(Error::invalid("Csv error: x"), &Schema::empty(), false);
+        let error = explain_row_error(Error::invalid("Csv error: x"), &Schema::empty(), false);
         assert_eq!(error.message(), "Csv error: x");
     }
 }

@@ -27,12 +27,12 @@ use futures::{StreamExt, TryStreamExt, stream};
 use volary_catalog::Table;
 use volary_flight_proto::{Error, Result};
 
-use super::roots::Roots;
-use super::source::{Rows, Source};
+use super::roots::AllowedRoots;
+use super::source::{RowSource, RowStream};
 use crate::config::Load;
 use crate::sql::copy::CopyFrom;
-use location::Location;
-use unit::Unit;
+use location::CopyLocation;
+use unit::ReadUnit;
 
 /// Opens the files that a COPY names. All of them are checked before the first row is read.
 ///
@@ -46,18 +46,18 @@ pub async fn open(
     task: Arc<TaskContext>,
     table: &Arc<Table>,
     copy: &CopyFrom,
-) -> Result<Source> {
-    let roots = Roots::parse(&config.allowed_roots);
-    let location = Location::open(&roots, state, table, copy)?;
+) -> Result<RowSource> {
+    let roots = AllowedRoots::parse(&config.allowed_roots);
+    let location = CopyLocation::open(&roots, state, table, copy)?;
     let files = location.files().await?;
     let partitions = state.config().target_partitions();
-    let mut units: Vec<Vec<Unit>> = (0..partitions).map(|_| Vec::new()).collect();
+    let mut units: Vec<Vec<ReadUnit>> = (0..partitions).map(|_| Vec::new()).collect();
     let mut next = 0;
     for file in files {
-        let name = location.name_of(&file);
+        let name = location.file_name(&file);
         roots.check_file(&location.url, &file.location, &name)?;
-        let of_file = unit::of_file(&location, file, &name).await;
-        for unit in of_file.map_err(|error| error.at(format!("file {name}")))? {
+        let file_units = unit::divide_file(&location, file, &name).await;
+        for unit in file_units.map_err(|error| error.at(format!("file {name}")))? {
             units[next % partitions].push(unit);
             next += 1;
         }
@@ -67,11 +67,11 @@ pub async fn open(
         .filter(|units| !units.is_empty())
         .map(|units| read(units, Arc::clone(&task), table))
         .collect();
-    Ok(Source::new(streams))
+    Ok(RowSource::new(streams))
 }
 
 /// Returns the rows of the units with the table's columns, one unit after the other.
-fn read(units: Vec<Unit>, task: Arc<TaskContext>, table: &Arc<Table>) -> Rows {
+fn read(units: Vec<ReadUnit>, task: Arc<TaskContext>, table: &Arc<Table>) -> RowStream {
     let table = Arc::clone(table);
     stream::iter(units)
         .map(move |unit| {

@@ -16,7 +16,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use volary_flight_proto::{Error, Result, SqlState};
 
 pub use misfit::Misfit;
-pub(crate) use text::is_parsed;
+pub(crate) use text::is_parsed_type;
 
 /// Returns the rows with exactly the table's columns. The columns of the batch are matched by
 /// position, and cast if their types differ. Numbers are rounded as casts in a query round them.
@@ -24,7 +24,7 @@ pub(crate) use text::is_parsed;
 /// # Errors
 /// `INVALID_ARGUMENT` for a value that does not fit the column's type, and for a NULL in a column
 /// that is NOT NULL. The error names the column.
-pub(crate) fn by_position(
+pub(crate) fn fit_by_position(
     table: &str,
     schema: &SchemaRef,
     batch: &RecordBatch,
@@ -37,21 +37,21 @@ pub(crate) fn by_position(
         )));
     }
     let columns = batch.columns().iter().cloned().map(Some).collect();
-    assemble(schema, columns, batch.num_rows(), cast::rounding)
+    assemble(schema, columns, batch.num_rows(), cast::cast_rounding)
         .map_err(|misfit| misfit.in_table(table))
 }
 
 /// Assigns the columns of a file to the columns of a table.
 #[derive(Debug, Clone)]
-pub struct Columns {
+pub struct ColumnMapping {
     /// Position in the file of each column of the table. `None` if it is not loaded, or if the file
     /// does not have it.
-    in_file: Vec<Option<usize>>,
+    file_positions: Vec<Option<usize>>,
     /// Positions of the table's columns that are to be loaded.
-    wanted: Vec<usize>,
+    loaded_columns: Vec<usize>,
 }
 
-impl Columns {
+impl ColumnMapping {
     /// Assigns columns with these names to the table's columns. If `chosen` lists columns, only
     /// these are loaded, and the other columns of the file are ignored. If it is empty, each column
     /// of the file must be a column of the table.
@@ -59,13 +59,13 @@ impl Columns {
     /// # Errors
     /// `INVALID_ARGUMENT` for a column that the table does not have, and for a column that occurs
     /// twice.
-    pub(crate) fn of_names(
+    pub(crate) fn from_names(
         table: &str,
         schema: &SchemaRef,
         names: &[String],
         chosen: &[String],
     ) -> Result<Self> {
-        let wanted = wanted(table, schema, chosen)?;
+        let wanted = chosen_positions(table, schema, chosen)?;
         let mut in_file: Vec<Option<usize>> = vec![None; schema.fields().len()];
         for (position, name) in names.iter().enumerate() {
             let column = match position_of(table, schema, name) {
@@ -81,20 +81,23 @@ impl Columns {
                 )));
             }
         }
-        Ok(Self { in_file, wanted })
+        Ok(Self {
+            file_positions: in_file,
+            loaded_columns: wanted,
+        })
     }
 
     /// Returns the positions of the table's columns that are to be loaded, each with its position
     /// in the file if the file has it.
-    pub fn wanted(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
-        let wanted = self.wanted.iter();
-        wanted.map(|column| (*column, self.in_file[*column]))
+    pub fn loaded_columns(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
+        let wanted = self.loaded_columns.iter();
+        wanted.map(|column| (*column, self.file_positions[*column]))
     }
 
     /// Returns the position in the table of a column of the file, or `None` if the column is not
     /// loaded.
-    pub fn of_file(&self, position: usize) -> Option<usize> {
-        let mut in_file = self.in_file.iter();
+    pub fn table_position(&self, position: usize) -> Option<usize> {
+        let mut in_file = self.file_positions.iter();
         in_file.position(|in_file| *in_file == Some(position))
     }
 
@@ -105,15 +108,16 @@ impl Columns {
     /// A value that the column's type cannot hold unchanged, or a NULL in a column that is NOT
     /// NULL.
     pub fn fit(&self, schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch, Misfit> {
-        let of_file = |position: &Option<usize>| position.map(|at| Arc::clone(batch.column(at)));
-        let columns = self.in_file.iter().map(of_file).collect();
-        assemble(schema, columns, batch.num_rows(), cast::exact)
+        let file_column =
+            |position: &Option<usize>| position.map(|at| Arc::clone(batch.column(at)));
+        let columns = self.file_positions.iter().map(file_column).collect();
+        assemble(schema, columns, batch.num_rows(), cast::cast_exact)
     }
 }
 
 /// Returns the positions of the columns that a statement lists, or those of all columns if it lists
 /// none.
-fn wanted(table: &str, schema: &SchemaRef, chosen: &[String]) -> Result<Vec<usize>> {
+fn chosen_positions(table: &str, schema: &SchemaRef, chosen: &[String]) -> Result<Vec<usize>> {
     if chosen.is_empty() {
         return Ok((0..schema.fields().len()).collect());
     }
@@ -140,7 +144,7 @@ pub fn position_of(table: &str, schema: &SchemaRef, name: &str) -> Result<usize>
     if let Ok(position) = schema.index_of(name) {
         return Ok(position);
     }
-    let loosely: Vec<usize> = schema
+    let candidates: Vec<usize> = schema
         .fields()
         .iter()
         .enumerate()
@@ -152,7 +156,7 @@ pub fn position_of(table: &str, schema: &SchemaRef, name: &str) -> Result<usize>
         .iter()
         .map(|field| field.name().as_str())
         .collect();
-    match loosely.as_slice() {
+    match candidates.as_slice() {
         [position] => Ok(*position),
         [] => Err(Error::invalid(format!(
             "column {name} does not exist in table {table}, which has {}; leave it out, or add it to the table",
@@ -221,11 +225,11 @@ mod tests {
         .unwrap()
     }
 
-    fn columns(names: &[&str], chosen: &[&str]) -> Result<Columns> {
+    fn columns(names: &[&str], chosen: &[&str]) -> Result<ColumnMapping> {
         let owned = |names: &[&str]| -> Vec<String> {
             names.iter().map(|name| (*name).to_owned()).collect()
         };
-        Columns::of_names("t", &table(), &owned(names), &owned(chosen))
+        ColumnMapping::from_names("t", &table(), &owned(names), &owned(chosen))
     }
 
     fn by_name(batch: &RecordBatch) -> Result<RecordBatch> {
@@ -257,7 +261,7 @@ mod tests {
         let other = rows(vec![("x", Arc::new(StringArray::from(vec!["a"])))]);
         assert!(text(by_name(&other)).contains("column x does not exist in table t"));
         let few = rows(vec![("k", Arc::new(Int32Array::from(vec![1])))]);
-        assert!(text(by_position("t", &table(), &few)).contains("2 columns"));
+        assert!(text(fit_by_position("t", &table(), &few)).contains("2 columns"));
     }
 
     #[test]
@@ -274,8 +278,11 @@ mod tests {
     #[test]
     fn a_list_chooses_among_the_files_columns() {
         let columns = columns(&["x", "name", "k"], &["K"]).unwrap();
-        assert_eq!((columns.of_file(2), columns.of_file(1)), (Some(0), None));
-        assert_eq!(columns.wanted().collect::<Vec<_>>(), [(0, Some(2))]);
+        assert_eq!(
+            (columns.table_position(2), columns.table_position(1)),
+            (Some(0), None)
+        );
+        assert_eq!(columns.loaded_columns().collect::<Vec<_>>(), [(0, Some(2))]);
     }
 
     #[test]
@@ -290,6 +297,6 @@ mod tests {
         );
         let named = StringArray::from(vec!["a", "b"]);
         let of_query = rows(vec![("k", fraction()), ("name", Arc::new(named))]);
-        by_position("t", &table(), &of_query).unwrap();
+        fit_by_position("t", &table(), &of_query).unwrap();
     }
 }

@@ -6,15 +6,15 @@
 use futures::StreamExt;
 use volary_flight_proto::Error;
 
-use super::source::Rows;
+use super::source::RowStream;
 
 /// Maximum number of records that are read again, one by one, to find the line of an error. Reading
 /// them takes some seconds.
-const MAX_SEARCHED: u64 = 1_000_000;
+const MAX_SEARCHED_RECORDS: u64 = 1_000_000;
 
 /// How the records of a file are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lines {
+pub(super) enum LineNumbering {
     /// The records are not counted, because the file is not a text file.
     None,
     /// The records of a CSV file. The header, if there is one, is the first line.
@@ -26,25 +26,25 @@ pub(super) enum Lines {
     Json,
 }
 
-impl Lines {
+impl LineNumbering {
     /// Returns the line of a row of a batch. `read` is the number of records that were read before
     /// the batch.
-    pub(super) fn of_row(self, read: u64, row: usize) -> Option<u64> {
+    pub(super) fn line_of_row(self, records_before: u64, row: usize) -> Option<u64> {
         let header = match self {
             Self::None => return None,
             Self::Csv { has_header } => u64::from(has_header),
             Self::Json => 0,
         };
-        Some(read + header + row as u64 + 1)
+        Some(records_before + header + row as u64 + 1)
     }
 }
 
 /// Returns the line and the error of the first record that cannot be read. `records` yields the
 /// records of a file without a header one by one. This is needed because the JSON reader does not
 /// say which record is wrong.
-pub(super) async fn first_bad_record(mut records: Rows) -> Option<(u64, Error)> {
+pub(super) async fn first_bad_record(mut records: RowStream) -> Option<(u64, Error)> {
     let mut read = 0;
-    while read < MAX_SEARCHED {
+    while read < MAX_SEARCHED_RECORDS {
         match records.next().await? {
             Ok(batch) => read += batch.num_rows() as u64,
             Err(error) => return Some((read + 1, error)),
@@ -59,9 +59,15 @@ mod tests {
 
     #[test]
     fn a_line_is_counted_from_the_start_of_the_file() {
-        assert_eq!(Lines::Csv { has_header: true }.of_row(100, 2), Some(104));
-        assert_eq!(Lines::Csv { has_header: false }.of_row(0, 0), Some(1));
-        assert_eq!(Lines::Json.of_row(100, 2), Some(103));
-        assert_eq!(Lines::None.of_row(100, 2), None);
+        assert_eq!(
+            LineNumbering::Csv { has_header: true }.line_of_row(100, 2),
+            Some(104)
+        );
+        assert_eq!(
+            LineNumbering::Csv { has_header: false }.line_of_row(0, 0),
+            Some(1)
+        );
+        assert_eq!(LineNumbering::Json.line_of_row(100, 2), Some(103));
+        assert_eq!(LineNumbering::None.line_of_row(100, 2), None);
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn is_link_loop(error: &(dyn StdError + 'static)) -> bool {
 }
 
 /// Creates the error of a location whose symbolic links form a loop.
-pub(super) fn leads_in_a_circle(
+pub(super) fn link_loop_error(
     location: &str,
     source: impl Into<Box<dyn StdError + Send + Sync>>,
 ) -> Error {

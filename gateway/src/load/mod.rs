@@ -40,8 +40,8 @@ use volary_flight_proto::ids::{QueryId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::Runtimes;
 
-pub use progress::Loads;
-pub use source::Source;
+pub use progress::LoadRegistry;
+pub use source::RowSource;
 use volary_catalog::{Catalog, OpenWrite, Table, WriteSummary};
 
 use crate::cluster::Cluster;
@@ -51,7 +51,7 @@ use crate::statements::Statements;
 
 /// The parts of the gateway that a load needs.
 #[derive(Debug, Clone)]
-pub struct Parts {
+pub struct GatewayParts {
     /// Number of the user who writes. Workers share their processors among users.
     pub owner: u32,
     /// Opens and commits the write.
@@ -61,7 +61,7 @@ pub struct Parts {
     /// The runtimes on which rows are split.
     pub runtimes: Runtimes,
     /// The list of running loads.
-    pub loads: Loads,
+    pub loads: LoadRegistry,
     /// The statements that the loads belong to.
     pub statements: Arc<Statements>,
     /// The settings: deadlines and allowed roots.
@@ -75,7 +75,7 @@ pub struct Parts {
 /// The errors of the location and its files, which name the location or the file. Also the errors
 /// of [`append`].
 pub(crate) async fn copy_from(
-    parts: Parts,
+    parts: GatewayParts,
     state: &SessionState,
     task: Arc<TaskContext>,
     query_id: QueryId,
@@ -92,16 +92,16 @@ pub(crate) async fn copy_from(
 /// `UNAVAILABLE` if one of the table's workers is lost; then nothing is written. Also the errors of
 /// [`run`].
 pub async fn append(
-    parts: Parts,
+    parts: GatewayParts,
     query_id: QueryId,
     table: &Arc<Table>,
-    source: Source,
+    source: RowSource,
 ) -> Result<u64> {
     // A write that cannot succeed is refused before it begins. It would stay in the catalog until
     // the lost worker is back, and clients try again and again.
     parts.cluster.refuse_lost(table.workers())?;
     let write = parts.catalog.begin_write(table).await?;
-    run(parts, query_id, table, write, source).await
+    write_rows(parts, query_id, table, write, source).await
 }
 
 /// Writes the rows of `source` to the table's workers, commits the write, and returns the number of
@@ -110,12 +110,12 @@ pub async fn append(
 ///
 /// # Errors
 /// The errors of the rows, and those of the workers, which name the worker.
-pub async fn run(
-    parts: Parts,
+pub async fn write_rows(
+    parts: GatewayParts,
     query_id: QueryId,
     table: &Arc<Table>,
     write: OpenWrite,
-    source: Source,
+    source: RowSource,
 ) -> Result<u64> {
     let write = write.take_over();
     let mut abort = AbortOnDrop {
@@ -130,13 +130,13 @@ pub async fn run(
     let mut routing = JoinSet::new();
     // Dropping `_stops` stops the joins of the source's plan. It is held here, and not in the tasks
     // that read the partitions.
-    let (partitions, _stops) = source.into_partitions();
+    let (partitions, _plan_owner) = source.into_partitions();
     // The partitions of a write begin at different shards. Consecutive writes do so, too, so that
     // small writes do not all go to the same shard.
     for (rows, partition) in partitions.into_iter().zip(write.0..) {
         let first_shard = u32::try_from(partition % u64::from(table.shards())).unwrap_or(0);
-        let router = route::Router::new(Arc::clone(table), senders.clone(), first_shard);
-        let task = route::route(router, rows, Arc::clone(table), progress.clone());
+        let router = route::RowRouter::new(Arc::clone(table), senders.clone(), first_shard);
+        let task = route::route_rows(router, rows, Arc::clone(table), progress.clone());
         routing.spawn_on(task, parts.runtimes.cpu());
     }
     // The streams to the workers end when the last sender is dropped.
@@ -176,7 +176,7 @@ pub async fn run(
     };
     let summary = WriteSummary::new(table, &results)?;
     let rows = summary.rows();
-    parts.statements.commits(query_id)?;
+    parts.statements.begin_commit(query_id)?;
     parts.catalog.commit_write(write, summary).await?;
     abort.parts = None;
     Ok(rows)
@@ -184,7 +184,7 @@ pub async fn run(
 
 /// Aborts the write when it is dropped, unless the write was committed.
 struct AbortOnDrop {
-    parts: Option<Parts>,
+    parts: Option<GatewayParts>,
     table: Arc<Table>,
     write: WriteId,
 }
@@ -200,19 +200,19 @@ impl Drop for AbortOnDrop {
 
 /// Aborts the write in the catalog, which makes it void, and tells the workers to delete its rows.
 /// A worker that cannot be reached is told with the next question for its report.
-async fn abort(parts: Parts, table: Arc<Table>, write: WriteId) {
-    if !parts.catalog.abort_write_at_last(write).await {
+async fn abort(parts: GatewayParts, table: Arc<Table>, write: WriteId) {
+    if !parts.catalog.abort_write_with_retries(write).await {
         // The statement was cancelled while it committed, and the commit came first. So the rows
         // stay.
         return;
     }
-    let telling = table.workers().iter().map(|worker| {
+    let commands = table.workers().iter().map(|worker| {
         let command = AbortWrite { write_id: write.0 };
         let command = control::Command::AbortWrite(command);
         parts.cluster.control(*worker, command)
     });
-    for told in futures::future::join_all(telling).await {
-        if let Err(error) = told {
+    for answer in futures::future::join_all(commands).await {
+        if let Err(error) = answer {
             tracing::debug!(%write, %error, "a worker did not receive the command to delete the rows of an aborted write; it receives it with the next question for its report");
         }
     }

@@ -10,7 +10,7 @@ use volary_flight_proto::ids::QueryId;
 
 /// The list of running loads. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Loads(Arc<Mutex<HashMap<QueryId, Entry>>>);
+pub struct LoadRegistry(Arc<Mutex<HashMap<QueryId, Entry>>>);
 
 #[derive(Debug, Clone)]
 struct Entry {
@@ -29,31 +29,31 @@ pub struct LoadStatus {
     /// Number of rows that were split by worker. The last of them may not be sent yet.
     pub rows: u64,
     /// How long the load has been running.
-    pub running: Duration,
+    pub running_for: Duration,
 }
 
 /// Counts the rows of one load. The load is listed as long as a clone of this value exists.
 #[derive(Debug, Clone)]
-pub struct Progress {
+pub struct LoadProgress {
     rows: Arc<AtomicU64>,
-    _listed: Arc<Listed>,
+    _listed: Arc<ListedLoad>,
 }
 
 #[derive(Debug)]
-struct Listed {
-    loads: Loads,
+struct ListedLoad {
+    loads: LoadRegistry,
     query_id: QueryId,
 }
 
-impl Drop for Listed {
+impl Drop for ListedLoad {
     fn drop(&mut self) {
         self.loads.0.lock().remove(&self.query_id);
     }
 }
 
-impl Loads {
+impl LoadRegistry {
     /// Adds a load to the list.
-    pub fn start(&self, query_id: QueryId, table: &str) -> Progress {
+    pub fn start(&self, query_id: QueryId, table: &str) -> LoadProgress {
         let rows = Arc::new(AtomicU64::new(0));
         let entry = Entry {
             table: table.to_owned(),
@@ -61,11 +61,11 @@ impl Loads {
             started: Instant::now(),
         };
         self.0.lock().insert(query_id, entry);
-        let listed = Listed {
+        let listed = ListedLoad {
             loads: self.clone(),
             query_id,
         };
-        Progress {
+        LoadProgress {
             rows,
             _listed: Arc::new(listed),
         }
@@ -81,7 +81,7 @@ impl Loads {
                 query_id: *query_id,
                 table: entry.table.clone(),
                 rows: entry.rows.load(Ordering::Relaxed),
-                running: entry.started.elapsed(),
+                running_for: entry.started.elapsed(),
             })
             .collect();
         all.sort_by_key(|load| load.query_id);
@@ -89,7 +89,7 @@ impl Loads {
     }
 }
 
-impl Progress {
+impl LoadProgress {
     /// Counts `rows` more rows.
     pub fn add(&self, rows: usize) {
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);

@@ -24,7 +24,7 @@ use volary_flight_proto::write::{DESCRIPTOR_LIFETIME, WriteRequest, WriteResult}
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_gather::{Window, worker_error};
 
-use super::route::{Sender, sent_schema};
+use super::route::{RowSender, message_schema};
 use crate::cluster::Cluster;
 
 /// Number of batches that may wait for a worker. When the queue is full, the source waits.
@@ -38,7 +38,7 @@ const CHECKS_PER_TIMEOUT: u32 = 8;
 
 /// A future that sends the batches of its [`Sender`] to the worker. It returns the worker's report
 /// of the rows that it has stored.
-pub type Put = Pin<Box<dyn Future<Output = Result<(WorkerId, WriteResult)>> + Send>>;
+pub type PutFuture = Pin<Box<dyn Future<Output = Result<(WorkerId, WriteResult)>> + Send>>;
 
 /// Prepares a stream to each of the table's workers, in the order of the workers. A stream is
 /// opened when there are rows for it. `idle` is how long a worker may send no sign of life, or take
@@ -50,7 +50,7 @@ pub fn open(
     query_id: QueryId,
     table: &Arc<Table>,
     write: WriteId,
-) -> Vec<(Sender, Put)> {
+) -> Vec<(RowSender, PutFuture)> {
     table
         .workers()
         .iter()
@@ -65,7 +65,7 @@ pub fn open(
                 write,
                 idle,
             };
-            (sender, Box::pin(stream.put(receiver)) as Put)
+            (sender, Box::pin(stream.put(receiver)) as PutFuture)
         })
         .collect()
 }
@@ -90,7 +90,7 @@ impl PutStream {
             write_id: self.write.0,
             table: Some(self.table.description()),
             cluster_id: cluster.id().to_string(),
-            instance: cluster.instance(worker, self.idle).await?,
+            instance: cluster.wait_for_instance(worker, self.idle).await?,
             stream_id: Uuid::new_v4().to_string(),
             lineage: Some(cluster.lineage_for(worker)),
             owner: self.owner,
@@ -109,29 +109,29 @@ impl PutStream {
         let sealed = cluster
             .sealer()
             .seal(Purpose::Write, &request, DESCRIPTOR_LIFETIME);
-        let progress = Arc::new(Mutex::new(Progress {
-            heard: Instant::now(),
+        let progress = Arc::new(Mutex::new(WorkerProgress {
+            last_heard: Instant::now(),
             waiting_since: None,
             rows: 0,
         }));
-        let rows = HandedOver {
+        let rows = PutRows {
             first: Some(first),
             rows,
             progress: Arc::clone(&progress),
         };
-        let failed: Failed = Arc::default();
-        let messages = messages(&self.table, sealed, rows, Arc::clone(&failed));
+        let encode_failure: EncodeFailure = Arc::default();
+        let messages = messages(&self.table, sealed, rows, Arc::clone(&encode_failure));
         let mut client = cluster
             .client(worker, Window::Narrow)
             .map_err(|error| error.at(&name))?;
-        let heard = Arc::clone(&progress);
+        let answer_progress = Arc::clone(&progress);
         let mut answer: BoxFuture<'static, Result<Option<PutResult>>> = Box::pin(async move {
             let answered = client.do_put(messages).await;
             let mut answers = answered.map_err(worker_error)?.into_inner();
             let mut last = None;
             // All answers but the last are empty: they are signs of life.
             while let Some(answer) = answers.message().await.map_err(worker_error)? {
-                heard.lock().heard = Instant::now();
+                answer_progress.lock().last_heard = Instant::now();
                 last = Some(answer);
             }
             Ok(last)
@@ -142,7 +142,7 @@ impl PutStream {
                 Err(_) => progress.lock().check(idle, &name)?,
             }
         };
-        if let Some(error) = failed.lock().take() {
+        if let Some(error) = encode_failure.lock().take() {
             return Err(Error::from(error));
         }
         let answer = answer.ok_or_else(|| {
@@ -156,13 +156,13 @@ impl PutStream {
             )
         })?;
         let sent = progress.lock().rows;
-        check_kept(sent, &result).map_err(|error| error.at(&name))?;
+        check_stored_rows(sent, &result).map_err(|error| error.at(&name))?;
         Ok((worker, result))
     }
 }
 
 /// Checks that the worker keeps exactly as many rows as it was sent.
-fn check_kept(sent: u64, result: &WriteResult) -> Result<()> {
+fn check_stored_rows(sent: u64, result: &WriteResult) -> Result<()> {
     let kept = result.shards.iter().map(|shard| shard.rows);
     let kept = kept.fold(0, u64::saturating_add);
     if kept == sent {
@@ -174,28 +174,33 @@ fn check_kept(sent: u64, result: &WriteResult) -> Result<()> {
 }
 
 /// The reason why rows could not be encoded, if that happened.
-type Failed = Arc<Mutex<Option<FlightError>>>;
+type EncodeFailure = Arc<Mutex<Option<FlightError>>>;
 
 /// Returns the rows as messages. The first message says which write they belong to. The stream ends
 /// early if rows cannot be encoded.
-fn messages(table: &Table, sealed: Bytes, rows: HandedOver, failed: Failed) -> Messages {
+fn messages(
+    table: &Table,
+    sealed: Bytes,
+    rows: PutRows,
+    encode_failure: EncodeFailure,
+) -> FlightMessages {
     let messages = FlightDataEncoderBuilder::new()
-        .with_schema(sent_schema(table))
+        .with_schema(message_schema(table))
         .with_max_flight_data_size(MAX_MESSAGE_BYTES)
         .with_flight_descriptor(Some(FlightDescriptor::new_cmd(sealed)))
         .build(rows)
-        .map(move |message| message.map_err(|error| *failed.lock() = Some(error)))
+        .map(move |message| message.map_err(|error| *encode_failure.lock() = Some(error)))
         .take_while(|message| futures::future::ready(message.is_ok()))
         .filter_map(|message| futures::future::ready(message.ok()))
         .boxed();
-    Messages(messages)
+    FlightMessages(messages)
 }
 
 /// A stream of messages, as a type without lifetimes. The compiler cannot prove that a `BoxStream`
 /// within a future is `Send` (rust-lang/rust#100013).
-struct Messages(BoxStream<'static, FlightData>);
+struct FlightMessages(BoxStream<'static, FlightData>);
 
-impl Stream for Messages {
+impl Stream for FlightMessages {
     type Item = FlightData;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<FlightData>> {
@@ -204,10 +209,10 @@ impl Stream for Messages {
 }
 
 /// The progress of a worker, as far as this gateway knows it.
-struct Progress {
+struct WorkerProgress {
     /// Time at which the worker last sent something. It sends signs of life all the time, also
     /// while it sorts and syncs, which may take long.
-    heard: Instant,
+    last_heard: Instant,
     /// Since when there are rows that the worker does not take. `None` while the worker waits for
     /// rows.
     waiting_since: Option<Instant>,
@@ -215,9 +220,9 @@ struct Progress {
     rows: u64,
 }
 
-impl Progress {
+impl WorkerProgress {
     fn check(&self, idle: Duration, name: &str) -> Result<()> {
-        let did_not = if self.heard.elapsed() > idle {
+        let did_not = if self.last_heard.elapsed() > idle {
             "sent no sign of life"
         } else if self
             .waiting_since
@@ -237,13 +242,13 @@ impl Progress {
 }
 
 /// The rows for a worker. The stream notes whether the worker takes them.
-struct HandedOver {
+struct PutRows {
     first: Option<RecordBatch>,
     rows: mpsc::Receiver<RecordBatch>,
-    progress: Arc<Mutex<Progress>>,
+    progress: Arc<Mutex<WorkerProgress>>,
 }
 
-impl Stream for HandedOver {
+impl Stream for PutRows {
     type Item = Result<RecordBatch, FlightError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -8,12 +8,12 @@ use object_store::path::Path as ObjectPath;
 use url::{ParseError, Url};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::links::{is_link_loop, leads_in_a_circle};
+use super::links::{is_link_loop, link_loop_error};
 use crate::url_credentials::without_credentials;
 
 /// The places below which COPY may read.
 #[derive(Debug)]
-pub(super) struct Roots(Vec<Root>);
+pub(super) struct AllowedRoots(Vec<Root>);
 
 #[derive(Debug)]
 enum Root {
@@ -21,7 +21,7 @@ enum Root {
         path: PathBuf,
         /// The directory's real path, or the reason why it cannot be opened. A missing directory
         /// must not affect the other roots, so the error is kept.
-        real: io::Result<PathBuf>,
+        real_path: io::Result<PathBuf>,
     },
     Objects {
         store: String,
@@ -29,7 +29,7 @@ enum Root {
     },
 }
 
-impl Roots {
+impl AllowedRoots {
     /// Parses the setting. A root that cannot be parsed allows nothing.
     pub(super) fn parse(roots: &[String]) -> Self {
         let roots = roots.iter().filter_map(|root| {
@@ -77,19 +77,19 @@ impl Roots {
                     None
                 }
             });
-            let allowed = existing.is_some_and(|path| self.holds_path(&path));
+            let allowed = existing.is_some_and(|path| self.allows_path(&path));
             // Outside of the roots, no error says what exists.
             if let (true, Some(source)) = (allowed, link_loop) {
-                return Err(leads_in_a_circle(&shown, source));
+                return Err(link_loop_error(&shown, source));
             }
             allowed
         } else {
-            self.holds_object(&url, url.prefix())
+            self.allows_object(&url, url.prefix())
         };
         if allowed {
             Ok(url)
         } else {
-            Err(self.refuse(&shown, &url))
+            Err(self.refusal(&shown, &url))
         }
     }
 
@@ -107,43 +107,43 @@ impl Roots {
         let allowed = if is_local(url) {
             let real = local_path(file).canonicalize().map_err(|source| {
                 if is_link_loop(&source) {
-                    leads_in_a_circle(name, source)
+                    link_loop_error(name, source)
                 } else {
                     Error::io(format!("cannot open {name}"), source)
                 }
             })?;
-            self.holds_path(&real)
+            self.allows_path(&real)
         } else {
-            self.holds_object(url, file)
+            self.allows_object(url, file)
         };
         if allowed {
             Ok(())
         } else {
-            Err(self.refuse(name, url))
+            Err(self.refusal(name, url))
         }
     }
 
-    fn holds_path(&self, path: &Path) -> bool {
+    fn allows_path(&self, path: &Path) -> bool {
         self.0.iter().any(
-            |root| matches!(root, Root::Directory { real: Ok(real), .. } if path.starts_with(real)),
+            |root| matches!(root, Root::Directory { real_path: Ok(real), .. } if path.starts_with(real)),
         )
     }
 
-    fn holds_object(&self, url: &ListingTableUrl, object: &ObjectPath) -> bool {
+    fn allows_object(&self, url: &ListingTableUrl, object: &ObjectPath) -> bool {
         if !url.get_url().has_host() {
             return false;
         }
-        let place = url.object_store();
+        let store_url = url.object_store();
         self.0.iter().any(|root| match root {
             Root::Objects { store, prefix } => {
-                store == place.as_str() && object.prefix_matches(prefix)
+                store == store_url.as_str() && object.prefix_matches(prefix)
             }
             Root::Directory { .. } => false,
         })
     }
 
-    fn refuse(&self, location: &str, url: &ListingTableUrl) -> Error {
-        if let Some((root, source)) = self.missing_above(url) {
+    fn refusal(&self, location: &str, url: &ListingTableUrl) -> Error {
+        if let Some((root, source)) = self.missing_root_of(url) {
             return Error::not_found(format!(
                 "COPY may not read {location}: the root {} of gateway.load.allowed_roots cannot be opened ({source}); ask the operator to create or mount it",
                 root.display()
@@ -161,12 +161,12 @@ impl Roots {
     }
 
     /// Returns the root that would allow the location if the root existed.
-    fn missing_above(&self, url: &ListingTableUrl) -> Option<(&Path, &io::Error)> {
+    fn missing_root_of(&self, url: &ListingTableUrl) -> Option<(&Path, &io::Error)> {
         let location = is_local(url).then(|| local_path(url.prefix()))?;
         self.0.iter().find_map(|root| match root {
             Root::Directory {
                 path,
-                real: Err(source),
+                real_path: Err(source),
             } if location.starts_with(path) => Some((path.as_path(), source)),
             _ => None,
         })
@@ -197,7 +197,7 @@ impl Root {
     fn directory(path: &Path) -> Option<Self> {
         Some(Self::Directory {
             path: path::absolute(path).ok()?,
-            real: path.canonicalize(),
+            real_path: path.canonicalize(),
         })
     }
 }
@@ -214,16 +214,16 @@ fn local_path(path: &ObjectPath) -> PathBuf {
 mod tests {
     use super::*;
 
-    fn roots(roots: &[&str]) -> Roots {
+    fn roots(roots: &[&str]) -> AllowedRoots {
         let roots: Vec<String> = roots.iter().map(|root| (*root).to_owned()).collect();
-        Roots::parse(&roots)
+        AllowedRoots::parse(&roots)
     }
 
     fn here() -> String {
         std::env::current_dir().unwrap().display().to_string()
     }
 
-    fn assert_refused(roots: &Roots, location: &str) {
+    fn assert_refused(roots: &AllowedRoots, location: &str) {
         let code = roots.admit(location).map_err(|error| error.code());
         assert_eq!(code.err(), Some(ErrorCode::PermissionDenied), "{location}");
     }

@@ -15,23 +15,23 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::batches::{compact, target_rows};
 
 use super::fit;
-use super::progress::Progress;
-use super::source::Rows;
+use super::progress::LoadProgress;
+use super::source::RowStream;
 
 /// Approximate size of a batch that is sent. It is small enough for the batch to stay in a core's
 /// cache while it is split, encoded, sent and decoded.
-const SENT_BYTES: usize = 512 << 10;
+const TARGET_BATCH_BYTES: usize = 512 << 10;
 
 /// Number of consecutive rows that go to the same shard if the table has no shard key. It is small,
 /// so that the rows of a batch go to several workers.
-const RUN_ROWS: usize = 512;
+const ROWS_PER_SHARD_RUN: usize = 512;
 
 /// The channel for the rows of one worker.
-pub(crate) type Sender = mpsc::Sender<RecordBatch>;
+pub(crate) type RowSender = mpsc::Sender<RecordBatch>;
 
 /// Returns the schema of the rows that a worker is sent: the table's columns and, unless the table
 /// is a reference table, a column with the number of the row's shard.
-pub(crate) fn sent_schema(table: &Table) -> SchemaRef {
+pub(crate) fn message_schema(table: &Table) -> SchemaRef {
     match table.kind() {
         TableKind::Reference { .. } => Arc::clone(table.schema()),
         TableKind::Sharded { .. } => {
@@ -43,15 +43,15 @@ pub(crate) fn sent_schema(table: &Table) -> SchemaRef {
 }
 
 /// Splits the rows of one partition by worker, and joins them into larger batches again.
-pub(crate) struct Router {
+pub(crate) struct RowRouter {
     table: Arc<Table>,
     schema: SchemaRef,
-    senders: Vec<Sender>,
+    senders: Vec<RowSender>,
     /// The coalescer of each worker, once the worker has been given rows. If a write has few rows,
     /// only few of thousands of workers have one.
     coalescers: Vec<Option<BatchCoalescer>>,
     /// Number of rows in a batch that is sent. It is estimated from the first rows.
-    sent_rows: Option<usize>,
+    target_batch_rows: Option<usize>,
     /// Position of each shard's worker among the senders.
     worker_of_shard: Vec<usize>,
     /// The shard that the next rows of a table without a shard key go to, modulo the number of
@@ -59,12 +59,12 @@ pub(crate) struct Router {
     next_shard: u32,
 }
 
-impl Router {
+impl RowRouter {
     /// Creates a router. `senders` are those of the table's workers, in the order of
     /// [`Table::workers`]. `first_shard` is the shard at which the rows of a table without a shard
     /// key begin, modulo the number of shards.
-    pub(crate) fn new(table: Arc<Table>, senders: Vec<Sender>, first_shard: u32) -> Self {
-        let schema = sent_schema(&table);
+    pub(crate) fn new(table: Arc<Table>, senders: Vec<RowSender>, first_shard: u32) -> Self {
+        let schema = message_schema(&table);
         let positions: BTreeMap<_, _> = table
             .workers()
             .iter()
@@ -84,7 +84,7 @@ impl Router {
             schema,
             coalescers: senders.iter().map(|_| None).collect(),
             senders,
-            sent_rows: None,
+            target_batch_rows: None,
             worker_of_shard,
             next_shard: first_shard,
         }
@@ -105,16 +105,17 @@ impl Router {
         let mut columns = rows.columns().to_vec();
         columns.push(Arc::new(UInt32Array::from(shard_of_row)) as ArrayRef);
         let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(internal)?;
-        let sent_rows = *self
-            .sent_rows
-            .get_or_insert_with(|| target_rows(&rows, SENT_BYTES));
+        let target_batch_rows = *self
+            .target_batch_rows
+            .get_or_insert_with(|| target_rows(&rows, TARGET_BATCH_BYTES));
         for (position, indices) in rows_of_worker.into_iter().enumerate() {
             if indices.is_empty() {
                 continue;
             }
             let part = take_record_batch(&rows, &UInt32Array::from(indices)).map_err(internal)?;
-            let coalescer = self.coalescers[position]
-                .get_or_insert_with(|| BatchCoalescer::new(Arc::clone(&self.schema), sent_rows));
+            let coalescer = self.coalescers[position].get_or_insert_with(|| {
+                BatchCoalescer::new(Arc::clone(&self.schema), target_batch_rows)
+            });
             coalescer.push_batch(part).map_err(internal)?;
             while let Some(batch) = coalescer.next_completed_batch() {
                 send(&self.senders[position], compact(batch).map_err(internal)?).await?;
@@ -128,7 +129,7 @@ impl Router {
     fn next_shards(&mut self, rows: usize, shards: u32) -> Vec<u32> {
         let mut shard_of_row = Vec::with_capacity(rows);
         while shard_of_row.len() < rows {
-            let run = RUN_ROWS.min(rows - shard_of_row.len());
+            let run = ROWS_PER_SHARD_RUN.min(rows - shard_of_row.len());
             shard_of_row.extend(std::iter::repeat_n(self.next_shard % shards, run));
             self.next_shard = self.next_shard.wrapping_add(1);
         }
@@ -181,14 +182,14 @@ impl Router {
 /// # Errors
 /// The errors of the rows. `CANCELLED` if the stream to a worker ended early; the error of that
 /// stream says why.
-pub(crate) async fn route(
-    mut router: Router,
-    mut rows: Rows,
+pub(crate) async fn route_rows(
+    mut router: RowRouter,
+    mut rows: RowStream,
     table: Arc<Table>,
-    progress: Progress,
+    progress: LoadProgress,
 ) -> Result<()> {
     while let Some(batch) = rows.next().await {
-        let batch = fit::by_position(table.name(), table.schema(), &batch?)?;
+        let batch = fit::fit_by_position(table.name(), table.schema(), &batch?)?;
         let count = batch.num_rows();
         router.push(batch).await?;
         progress.add(count);
@@ -196,7 +197,7 @@ pub(crate) async fn route(
     router.finish().await
 }
 
-async fn send(sender: &Sender, batch: RecordBatch) -> Result<()> {
+async fn send(sender: &RowSender, batch: RecordBatch) -> Result<()> {
     sender
         .send(batch)
         .await

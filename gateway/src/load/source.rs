@@ -10,19 +10,19 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use volary_flight_proto::{Error, Result};
 use volary_node::Runtimes;
-use volary_node::run::runnable;
-use volary_node::runtimes::StopsWhenDropped;
+use volary_node::run::make_runnable;
+use volary_node::runtimes::PlanOwner;
 
 /// A stream of rows. The errors of rows from a file name the file.
-pub type Rows = BoxStream<'static, Result<RecordBatch>>;
+pub type RowStream = BoxStream<'static, Result<RecordBatch>>;
 
 /// The rows of a load, in partitions that are read at the same time.
-pub struct Source {
-    partitions: Vec<Rows>,
-    plan: Option<StopsWhenDropped>,
+pub struct RowSource {
+    partitions: Vec<RowStream>,
+    plan_owner: Option<PlanOwner>,
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for RowSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Source")
             .field("partitions", &self.partitions.len())
@@ -30,12 +30,12 @@ impl fmt::Debug for Source {
     }
 }
 
-impl Source {
+impl RowSource {
     /// Creates a source from streams.
-    pub fn new(partitions: Vec<Rows>) -> Self {
+    pub fn new(partitions: Vec<RowStream>) -> Self {
         Self {
             partitions,
-            plan: None,
+            plan_owner: None,
         }
     }
 
@@ -44,25 +44,25 @@ impl Source {
     ///
     /// # Errors
     /// The errors of starting the plan.
-    pub(crate) fn of_plan(
+    pub(crate) fn from_plan(
         plan: Arc<dyn ExecutionPlan>,
         task: Arc<TaskContext>,
         runtimes: &Runtimes,
     ) -> Result<Self> {
-        let (plan, end) = runnable(plan, &task, runtimes)?;
+        let (plan, plan_owner) = make_runnable(plan, &task, runtimes)?;
         let partitions = execute_stream_partitioned(plan, task)?
             .into_iter()
             .map(|stream| stream.map_err(Error::from).boxed())
             .collect();
         Ok(Self {
             partitions,
-            plan: Some(end),
+            plan_owner: Some(plan_owner),
         })
     }
 
     /// Returns the streams of the partitions, and the owner of the plan. The owner must be kept as
     /// long as the streams are read.
-    pub(crate) fn into_partitions(self) -> (Vec<Rows>, Option<StopsWhenDropped>) {
-        (self.partitions, self.plan)
+    pub(crate) fn into_partitions(self) -> (Vec<RowStream>, Option<PlanOwner>) {
+        (self.partitions, self.plan_owner)
     }
 }

@@ -14,7 +14,7 @@ const PREFIX: &str = "volary-bearer-";
 
 /// Makes and reads bearer tokens.
 #[derive(Debug)]
-pub(super) struct Bearers {
+pub(super) struct BearerTokens {
     sealer: Sealer,
     lifetime: Duration,
 }
@@ -26,10 +26,10 @@ pub(super) struct Claims {
     pub(super) generation: u64,
     pub(super) session: String,
     /// Says whether half of the token's lifetime is over. The client is then sent a new token.
-    pub(super) is_due: bool,
+    pub(super) is_renewal_due: bool,
 }
 
-impl Bearers {
+impl BearerTokens {
     pub(super) fn new(key: Key, lifetime: Duration) -> Self {
         Self {
             sealer: Sealer::new(key),
@@ -38,7 +38,7 @@ impl Bearers {
     }
 
     /// Returns whether the text has the form of a bearer token, of this cluster or of another one.
-    pub(super) fn is_one(text: &str) -> bool {
+    pub(super) fn is_bearer_token(text: &str) -> bool {
         text.starts_with(PREFIX)
     }
 
@@ -56,7 +56,7 @@ impl Bearers {
     /// Returns whether the second token is valid and continues the session of the first one. The
     /// first token may have expired.
     pub(super) fn is_continued_by(&self, first: &str, second: &str) -> bool {
-        let first = unpacked(first).and_then(|sealed| {
+        let first = unpack(first).and_then(|sealed| {
             let sealer = &self.sealer;
             sealer.open_expired::<SessionClaims>(Purpose::Session, &sealed)
         });
@@ -72,7 +72,7 @@ impl Bearers {
     /// `UNAUTHENTICATED` for a token that is not of this cluster, that was altered, or that has
     /// expired.
     pub(super) fn open(&self, text: &str) -> Result<Claims> {
-        let opened = unpacked(text)
+        let opened = unpack(text)
             .and_then(|sealed| self.sealer.open::<SessionClaims>(Purpose::Session, &sealed));
         let claims = opened.map_err(|error| {
             let what = if error.code() == ErrorCode::DeadlineExceeded {
@@ -87,13 +87,13 @@ impl Bearers {
             user: claims.user,
             generation: claims.generation,
             session: claims.session,
-            is_due: age > self.lifetime.as_secs() / 2,
+            is_renewal_due: age > self.lifetime.as_secs() / 2,
         })
     }
 }
 
 /// Returns the sealed message in a token.
-fn unpacked(text: &str) -> Result<Vec<u8>> {
+fn unpack(text: &str) -> Result<Vec<u8>> {
     let sealed = text
         .strip_prefix(PREFIX)
         .and_then(|text| hex::decode(text).ok());
@@ -104,22 +104,22 @@ fn unpacked(text: &str) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn bearers(seconds: u64) -> Bearers {
-        Bearers::new(Key::from_secret("gateways"), Duration::from_secs(seconds))
+    fn bearers(seconds: u64) -> BearerTokens {
+        BearerTokens::new(Key::from_secret("gateways"), Duration::from_secs(seconds))
     }
 
     #[test]
     fn a_token_is_read_by_every_gateway_and_by_nobody_else() {
         let token = bearers(60).seal("kea", 3, "a session");
-        assert!(Bearers::is_one(&token));
+        assert!(BearerTokens::is_bearer_token(&token));
         let claims = Claims {
             user: "kea".to_owned(),
             generation: 3,
             session: "a session".to_owned(),
-            is_due: false,
+            is_renewal_due: false,
         };
         assert_eq!(bearers(60).open(&token).unwrap(), claims);
-        let stranger = Bearers::new(Key::from_secret("workers"), Duration::from_secs(60));
+        let stranger = BearerTokens::new(Key::from_secret("workers"), Duration::from_secs(60));
         assert_eq!(
             stranger.open(&token).unwrap_err().code(),
             ErrorCode::Unauthenticated
@@ -162,7 +162,7 @@ mod tests {
         for other in [of("kea", "t"), of("kaka", "s"), "x".to_owned()] {
             assert!(!bearers.is_continued_by(&expired, &other), "{other}");
         }
-        let stranger = Bearers::new(Key::from_secret("workers"), Duration::from_secs(60));
+        let stranger = BearerTokens::new(Key::from_secret("workers"), Duration::from_secs(60));
         assert!(!stranger.is_continued_by(&expired, &of("kea", "s")));
     }
 
@@ -179,6 +179,6 @@ mod tests {
             .sealer
             .seal(Purpose::Session, &old, Duration::from_secs(29));
         let token = format!("{PREFIX}{}", hex::encode(sealed));
-        assert!(bearers.open(&token).unwrap().is_due);
+        assert!(bearers.open(&token).unwrap().is_renewal_due);
     }
 }

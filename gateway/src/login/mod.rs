@@ -21,11 +21,11 @@ use moka::sync::Cache;
 use volary_catalog::access::{
     LimitChanges, MAX_NAME_BYTES, NewPrincipal, PrincipalChange, PrincipalKind, Rights,
 };
-use volary_catalog::{Catalog, State, now_ms};
+use volary_catalog::{Catalog, CatalogState, now_ms};
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use crate::config;
-use bearer::Bearers;
+use bearer::BearerTokens;
 use passwords::MAX_BYTES as MAX_PASSWORD_BYTES;
 pub use passwords::Passwords;
 pub(crate) use passwords::check_new_password;
@@ -37,7 +37,7 @@ const ANONYMOUS: &str = "anonymous";
 /// Maximum number of closed sessions that are remembered. Each takes some 200 bytes. If there are
 /// more, the sessions that were closed first are forgotten, and their tokens are valid until they
 /// expire.
-const MOST_CLOSED: u64 = 1_000_000;
+const MAX_CLOSED_SESSIONS: u64 = 1_000_000;
 
 /// The user that has the password of `gateway.security.admin_password`.
 const ADMIN: &str = "admin";
@@ -77,7 +77,7 @@ pub struct Principal {
     /// The session that the caller's bearer token continues.
     pub session: Option<String>,
     /// Says whether the bearer token has to be replaced, because it will expire.
-    pub is_due: bool,
+    pub is_renewal_due: bool,
 }
 
 impl Principal {
@@ -86,7 +86,7 @@ impl Principal {
         Self {
             rights: Arc::clone(rights),
             session: None,
-            is_due: false,
+            is_renewal_due: false,
         }
     }
 
@@ -97,7 +97,7 @@ impl Principal {
 
     /// Returns the user that tickets and handles of this caller are bound to. They are bound to
     /// nobody as long as the cluster has no users.
-    pub(crate) fn bound_to(&self) -> &str {
+    pub(crate) fn ticket_user(&self) -> &str {
         self.rights.owner().unwrap_or_default()
     }
 }
@@ -106,13 +106,13 @@ impl Principal {
 #[derive(Debug)]
 pub struct Login {
     catalog: Catalog,
-    admits_strangers: bool,
+    allows_anonymous: bool,
     passwords: Arc<Passwords>,
     throttle: Throttle,
-    bearers: Bearers,
+    bearer_tokens: BearerTokens,
     /// Sessions that were closed, as long as one of their tokens may be valid. Other gateways do
     /// not know of them.
-    closed: Cache<String, ()>,
+    closed_sessions: Cache<String, ()>,
 }
 
 impl Login {
@@ -122,16 +122,16 @@ impl Login {
     /// `DATA_LOSS` if the catalog's key for tokens is damaged.
     pub fn new(catalog: Catalog, config: &config::Security) -> Result<Self> {
         Ok(Self {
-            admits_strangers: config.allow_anonymous,
+            allows_anonymous: config.allow_anonymous,
             passwords: Arc::default(),
             throttle: Throttle::default(),
-            closed: Cache::builder()
-                .max_capacity(MOST_CLOSED)
+            closed_sessions: Cache::builder()
+                .max_capacity(MAX_CLOSED_SESSIONS)
                 // The default policy would rather refuse a new entry than forget an old one.
                 .eviction_policy(EvictionPolicy::lru())
                 .time_to_live(config.token_lifetime)
                 .build(),
-            bearers: Bearers::new(catalog.state().token_key()?, config.token_lifetime),
+            bearer_tokens: BearerTokens::new(catalog.state().token_key()?, config.token_lifetime),
             catalog,
         })
     }
@@ -149,20 +149,20 @@ impl Login {
         let at = |error: Error| error.at("gateway.security.admin_password");
         check_new_password(password).map_err(at)?;
         let by = Arc::new(Rights::of_gateway());
-        let known = self.catalog.state().access().user(ADMIN).cloned();
-        let is_same = match &known {
+        let existing = self.catalog.state().access().user(ADMIN).cloned();
+        let has_password = match &existing {
             Some(user) => self.passwords.verify(Some(user), password, None).await?,
             None => false,
         };
-        if is_same && known.as_ref().is_some_and(|user| user.admin) {
+        if has_password && existing.as_ref().is_some_and(|user| user.admin) {
             return Ok(());
         }
-        let hash = if is_same {
+        let hash = if has_password {
             None
         } else {
             Some(self.passwords.hash(password).await?)
         };
-        if known.is_none() {
+        if existing.is_none() {
             let admin = NewPrincipal {
                 name: ADMIN.to_owned(),
                 kind: PrincipalKind::User,
@@ -191,23 +191,26 @@ impl Login {
     /// # Errors
     /// `UNAUTHENTICATED` for wrong credentials. `RESOURCE_EXHAUSTED` if too many passwords are
     /// being checked.
-    pub async fn principal(
+    pub async fn identify(
         &self,
         credentials: &Credentials,
         peer: Option<SocketAddr>,
     ) -> Result<Principal> {
         let state = self.catalog.state();
         if !state.access().has_users() {
-            return self.anybody(credentials, peer);
+            return self.identify_without_users(credentials, peer);
         }
         match credentials {
             Credentials::None => Err(unauthenticated(
                 "log in: this cluster has users, and the call has neither a name with a password nor a token",
             )),
-            Credentials::Bearer(token) if Bearers::is_one(token) => self.of_session(&state, token),
-            Credentials::Bearer(token) => of_token(&state, token),
+            Credentials::Bearer(token) if BearerTokens::is_bearer_token(token) => {
+                self.identify_by_session(&state, token)
+            }
+            Credentials::Bearer(token) => identify_by_token(&state, token),
             Credentials::Basic { user, password } => {
-                self.of_password(&state, user, password, peer).await
+                self.identify_by_password(&state, user, password, peer)
+                    .await
             }
         }
     }
@@ -215,10 +218,11 @@ impl Login {
     /// Returns the token in the cookie, if it continues the session of the token that is shown.
     /// Otherwise returns the credentials that are shown. JDBC keeps the newest token as a cookie,
     /// but still shows the one that it logged in with.
-    pub fn newest(&self, shown: Credentials, cookie: Option<String>) -> Credentials {
+    pub fn newest_credentials(&self, shown: Credentials, cookie: Option<String>) -> Credentials {
         match (shown, cookie) {
             (Credentials::Bearer(token), Some(newer))
-                if Bearers::is_one(&token) && self.bearers.is_continued_by(&token, &newer) =>
+                if BearerTokens::is_bearer_token(&token)
+                    && self.bearer_tokens.is_continued_by(&token, &newer) =>
             {
                 Credentials::Bearer(newer)
             }
@@ -227,39 +231,43 @@ impl Login {
     }
 
     /// Returns the bearer token with which the principal continues this session.
-    pub fn bearer(&self, principal: &Principal, session: &str) -> String {
-        self.bearers
+    pub fn bearer_token(&self, principal: &Principal, session: &str) -> String {
+        self.bearer_tokens
             .seal(principal.name(), principal.rights.generation(), session)
     }
 
     /// Closes the session of the principal. This gateway does not accept the session's tokens any
     /// more.
-    pub fn close(&self, principal: &Principal) {
+    pub fn close_session(&self, principal: &Principal) {
         if let Some(session) = &principal.session {
-            self.closed.insert(session.clone(), ());
+            self.closed_sessions.insert(session.clone(), ());
         }
     }
 
     /// Returns the caller of a call to a cluster without users.
-    fn anybody(&self, credentials: &Credentials, peer: Option<SocketAddr>) -> Result<Principal> {
-        let is_here = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
-        if !is_here && !self.admits_strangers {
+    fn identify_without_users(
+        &self,
+        credentials: &Credentials,
+        peer: Option<SocketAddr>,
+    ) -> Result<Principal> {
+        let is_local = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
+        if !is_local && !self.allows_anonymous {
             return Err(unauthenticated(
                 "this cluster has no users yet, and serves only clients of the gateway's own machine: set gateway.security.admin_password, or create the first user there (CREATE USER name PASSWORD '…' ADMIN)",
             ));
         }
-        let mut principal = Principal::new(&Arc::new(Rights::open(ANONYMOUS)));
+        let mut principal = Principal::new(&Arc::new(Rights::of_open_cluster(ANONYMOUS)));
         match credentials {
             Credentials::Basic { user, .. } if !user.is_empty() && user.len() <= MAX_NAME_BYTES => {
-                principal.rights = Arc::new(Rights::open(user));
+                principal.rights = Arc::new(Rights::of_open_cluster(user));
             }
             // Without users, a token only names a session. A token that is not valid is therefore
             // no error here.
             Credentials::Bearer(token) => {
-                if let Ok(claims) = self.bearers.open(token) {
-                    principal.rights = Arc::new(Rights::open(claims.user));
+                if let Ok(claims) = self.bearer_tokens.open(token) {
+                    principal.rights = Arc::new(Rights::of_open_cluster(claims.user));
                     principal.session = Some(claims.session);
-                    principal.is_due = claims.is_due;
+                    principal.is_renewal_due = claims.is_renewal_due;
                 }
             }
             Credentials::Basic { .. } | Credentials::None => {}
@@ -267,9 +275,9 @@ impl Login {
         Ok(principal)
     }
 
-    fn of_session(&self, state: &State, token: &str) -> Result<Principal> {
-        let claims = self.bearers.open(token)?;
-        if self.closed.contains_key(&claims.session) {
+    fn identify_by_session(&self, state: &CatalogState, token: &str) -> Result<Principal> {
+        let claims = self.bearer_tokens.open(token)?;
+        if self.closed_sessions.contains_key(&claims.session) {
             return Err(unauthenticated("the session was closed; log in again"));
         }
         let access = state.access();
@@ -277,7 +285,7 @@ impl Login {
         match (user, access.rights(&claims.user)) {
             (Some(user), Some(rights)) if user.generation == claims.generation => Ok(Principal {
                 session: Some(claims.session),
-                is_due: claims.is_due,
+                is_renewal_due: claims.is_renewal_due,
                 ..Principal::new(rights)
             }),
             _ => Err(unauthenticated(
@@ -286,35 +294,35 @@ impl Login {
         }
     }
 
-    async fn of_password(
+    async fn identify_by_password(
         &self,
-        state: &State,
+        state: &CatalogState,
         name: &str,
         password: &str,
         peer: Option<SocketAddr>,
     ) -> Result<Principal> {
-        let wrong = || {
+        let wrong_password = || {
             unauthenticated("the user name or the password is wrong; check both")
                 .with_sqlstate(SqlState::InvalidPassword)
         };
         // No user can have such a name or password, so the failure is not remembered.
         if name.len() > MAX_NAME_BYTES || password.len() > MAX_PASSWORD_BYTES {
-            return Err(wrong());
+            return Err(wrong_password());
         }
         let user = state.access().user(name);
         let origin = Origin::new(name, peer);
         // The throttle comes before the cache of passwords that were right a moment ago. Otherwise,
         // somebody who guesses could find a password in the cache without having to wait.
-        self.throttle.attempt(&origin)?;
+        self.throttle.begin_attempt(&origin)?;
         let is_right = match user {
-            Some(user) if self.passwords.was_right(user, password) => true,
+            Some(user) if self.passwords.was_verified(user, password) => true,
             _ => {
                 let is_right = self
                     .passwords
                     .verify(user.map(AsRef::as_ref), password, origin.address())
                     .await?;
                 if !is_right {
-                    self.throttle.failed(&origin);
+                    self.throttle.note_failure(&origin);
                     tracing::warn!(user = name, peer = ?peer, "a login has failed");
                 }
                 is_right
@@ -322,15 +330,15 @@ impl Login {
         };
         match state.access().rights(name) {
             Some(rights) if is_right => {
-                self.throttle.succeeded(&origin);
+                self.throttle.note_success(&origin);
                 Ok(Principal::new(rights))
             }
-            _ => Err(wrong()),
+            _ => Err(wrong_password()),
         }
     }
 }
 
-fn of_token(state: &State, token: &str) -> Result<Principal> {
+fn identify_by_token(state: &CatalogState, token: &str) -> Result<Principal> {
     let access = state.access();
     let refused = || {
         unauthenticated(
@@ -338,7 +346,7 @@ fn of_token(state: &State, token: &str) -> Result<Principal> {
         )
     };
     let record = tokens::hash(token)
-        .and_then(|hash| access.token_of_hash(&hash))
+        .and_then(|hash| access.token_by_hash(&hash))
         .ok_or_else(refused)?;
     if record
         .expires_at_ms

@@ -17,16 +17,16 @@ use volary_node::admission::Admission;
 use volary_catalog::access::PrincipalRecord;
 
 /// Maximum number of passwords that are checked at the same time.
-const AT_A_TIME: usize = 2;
+const MAX_CONCURRENT_CHECKS: usize = 2;
 /// Maximum number of passwords that wait for their turn. Further ones are refused.
-pub(crate) const MOST_WAITING: usize = 256;
+pub(crate) const MAX_WAITING: usize = 256;
 /// Maximum number of passwords from one address that wait for their turn. Further ones are refused.
-pub(crate) const MOST_WAITING_PER_ADDRESS: usize = 64;
+pub(crate) const MAX_WAITING_PER_ADDRESS: usize = 64;
 /// Maximum time that a password waits for its turn.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Time for which a password that was right is not checked again.
-const RIGHT_FOR: Duration = Duration::from_secs(5 * 60);
-const MOST_RIGHT: u64 = 10_000;
+const VERIFIED_FOR: Duration = Duration::from_secs(5 * 60);
+const MAX_VERIFIED: u64 = 10_000;
 /// Maximum length of a password in bytes. A longer one is refused before it is hashed.
 pub(super) const MAX_BYTES: usize = 1024;
 const MIN_CHARS: usize = 8;
@@ -37,11 +37,11 @@ pub struct Passwords {
     /// Turns for passwords that clients show. Addresses take turns, whether or not the users exist.
     /// So somebody who floods a gateway with names learns nothing about the names, and does not
     /// delay clients at other addresses.
-    shown: Admission,
+    check_turns: Admission,
     /// Turns for new passwords, which are set.
-    new: Admission,
+    hash_turns: Admission,
     /// Keyed hashes of users with passwords that were right.
-    right: Cache<[u8; 32], ()>,
+    verified: Cache<[u8; 32], ()>,
     key: Key,
 }
 
@@ -61,12 +61,12 @@ pub(crate) fn check_new_password(password: &str) -> Result<()> {
 impl Default for Passwords {
     fn default() -> Self {
         Self {
-            shown: Admission::new("passwords", AT_A_TIME, MOST_WAITING)
-                .with_max_waiting_per_session(MOST_WAITING_PER_ADDRESS),
-            new: Admission::new("new passwords", 1, MOST_WAITING),
-            right: Cache::builder()
-                .max_capacity(MOST_RIGHT)
-                .time_to_live(RIGHT_FOR)
+            check_turns: Admission::new("passwords", MAX_CONCURRENT_CHECKS, MAX_WAITING)
+                .with_max_waiting_per_session(MAX_WAITING_PER_ADDRESS),
+            hash_turns: Admission::new("new passwords", 1, MAX_WAITING),
+            verified: Cache::builder()
+                .max_capacity(MAX_VERIFIED)
+                .time_to_live(VERIFIED_FOR)
                 .build(),
             key: Key::random(),
         }
@@ -80,7 +80,7 @@ impl Passwords {
     /// `RESOURCE_EXHAUSTED` if too many passwords wait.
     pub async fn hash(&self, password: &str) -> Result<String> {
         let password = password.to_owned();
-        let hashed = in_turn(&self.new, None, move || {
+        let hashed = run_in_turn(&self.hash_turns, None, move || {
             let hash = Argon2::default().hash_password(password.as_bytes());
             hash.map(|hash| hash.to_string())
         });
@@ -90,8 +90,8 @@ impl Passwords {
     }
 
     /// Returns whether the password was checked a short while ago and was right.
-    pub(super) fn was_right(&self, user: &PrincipalRecord, password: &str) -> bool {
-        self.right.contains_key(&self.seen(user, password))
+    pub(super) fn was_verified(&self, user: &PrincipalRecord, password: &str) -> bool {
+        self.verified.contains_key(&self.cache_key(user, password))
     }
 
     /// Returns whether the password is the user's. `address` is the address of the client that
@@ -107,7 +107,7 @@ impl Passwords {
     ) -> Result<bool> {
         let hash = user.and_then(|user| user.password.clone());
         let shown = password.to_owned();
-        let is_right = in_turn(&self.shown, address, move || match hash {
+        let is_right = run_in_turn(&self.check_turns, address, move || match hash {
             Some(hash) => PasswordHash::new(&hash).is_ok_and(|hash| {
                 Argon2::default()
                     .verify_password(shown.as_bytes(), &hash)
@@ -120,12 +120,12 @@ impl Passwords {
         });
         let is_right = is_right.await?;
         if let (Some(user), true) = (user, is_right) {
-            self.right.insert(self.seen(user, password), ());
+            self.verified.insert(self.cache_key(user, password), ());
         }
         Ok(is_right)
     }
 
-    fn seen(&self, user: &PrincipalRecord, password: &str) -> [u8; 32] {
+    fn cache_key(&self, user: &PrincipalRecord, password: &str) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_keyed(self.key.as_bytes());
         hasher.update(&user.generation.to_le_bytes());
         hasher.update(&(user.name.len() as u64).to_le_bytes());
@@ -136,12 +136,12 @@ impl Passwords {
 }
 
 /// Waits for a turn of this address, and then does `work` on a blocking thread.
-async fn in_turn<T: Send + 'static>(
+async fn run_in_turn<T: Send + 'static>(
     turns: &Admission,
     address: Option<IpAddr>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
-    let turn = tokio::time::timeout(PATIENCE, turns.enter_as(&address)).await;
+    let turn = tokio::time::timeout(MAX_WAIT, turns.enter_session(&address)).await;
     let turn = turn.ok().and_then(Result::ok).ok_or_else(|| {
         Error::new(
             ErrorCode::ResourceExhausted,
@@ -191,20 +191,20 @@ mod tests {
         assert!(hash.starts_with("$argon2id$"), "{hash}");
         assert_ne!(hash, passwords.hash("correct horse").await.unwrap());
         let kea = user(Some(hash), 1);
-        assert!(!passwords.was_right(&kea, "correct horse"));
+        assert!(!passwords.was_verified(&kea, "correct horse"));
         assert!(
             passwords
                 .verify(Some(&kea), "correct horse", None)
                 .await
                 .unwrap()
         );
-        assert!(passwords.was_right(&kea, "correct horse"));
+        assert!(passwords.was_verified(&kea, "correct horse"));
         for wrong in ["", "Correct horse", "correct horse "] {
             assert!(!passwords.verify(Some(&kea), wrong, None).await.unwrap());
-            assert!(!passwords.was_right(&kea, wrong));
+            assert!(!passwords.was_verified(&kea, wrong));
         }
         let changed = user(None, 2);
-        assert!(!passwords.was_right(&changed, "correct horse"));
+        assert!(!passwords.was_verified(&changed, "correct horse"));
         assert!(!passwords.verify(Some(&changed), "", None).await.unwrap());
         assert!(!passwords.verify(None, "correct horse", None).await.unwrap());
     }
@@ -213,7 +213,7 @@ mod tests {
     async fn a_flood_from_one_address_tells_nothing_of_names_and_delays_nobody_elsewhere() {
         let passwords = Passwords::default();
         let kea = user(Some(passwords.hash("correct horse").await.unwrap()), 1);
-        let checks = AT_A_TIME + MOST_WAITING_PER_ADDRESS + 4;
+        let checks = MAX_CONCURRENT_CHECKS + MAX_WAITING_PER_ADDRESS + 4;
         let here = Some(IpAddr::from([127, 0, 0, 1]));
         let flood = join_all((0..checks).map(|check| {
             let user = (check % 2 == 0).then_some(&kea);

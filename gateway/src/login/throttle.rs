@@ -14,13 +14,13 @@ use moka::sync::Cache;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 /// Number of logins that may fail before there is a wait.
-pub(crate) const FREE: u32 = 5;
+pub(crate) const FAILURES_BEFORE_WAIT: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Time after the last attempt until the failures of a user from an address are forgotten.
 const REMEMBERED_FOR: Duration = Duration::from_secs(15 * 60);
 /// Maximum number of pairs of user and address whose failures are remembered.
-pub(crate) const REMEMBERED: u64 = 100_000;
+pub(crate) const MAX_REMEMBERED: u64 = 100_000;
 /// Number of leading bits that make up the network of an IPv6 address. Whoever has one address of a
 /// network has all of them.
 const NETWORK_BITS: u32 = 64;
@@ -64,22 +64,22 @@ struct Attempts {
 
 impl Attempts {
     fn wait(self) -> Duration {
-        match self.count.checked_sub(FREE) {
+        match self.count.checked_sub(FAILURES_BEFORE_WAIT) {
             None => Duration::ZERO,
-            Some(more) => FIRST_WAIT
-                .saturating_mul(2_u32.saturating_pow(more))
+            Some(excess) => FIRST_WAIT
+                .saturating_mul(2_u32.saturating_pow(excess))
                 .min(LONGEST_WAIT),
         }
     }
 
-    fn one_more(self) -> Self {
+    fn incremented(self) -> Self {
         Self {
             count: self.count.saturating_add(1),
             last: Instant::now(),
         }
     }
 
-    fn left(self) -> Duration {
+    fn remaining_wait(self) -> Duration {
         self.wait().saturating_sub(self.last.elapsed())
     }
 }
@@ -91,7 +91,7 @@ pub(super) struct Throttle(Cache<Origin, Attempts>);
 impl Default for Throttle {
     fn default() -> Self {
         let attempts = Cache::builder()
-            .max_capacity(REMEMBERED)
+            .max_capacity(MAX_REMEMBERED)
             // The default policy keeps entries that are used often, and would not admit new ones.
             .eviction_policy(EvictionPolicy::lru())
             .time_to_idle(REMEMBERED_FOR);
@@ -106,15 +106,17 @@ impl Throttle {
     ///
     /// # Errors
     /// `UNAUTHENTICATED`. The error says how long to wait.
-    pub(super) fn attempt(&self, origin: &Origin) -> Result<()> {
+    pub(super) fn begin_attempt(&self, origin: &Origin) -> Result<()> {
         let mut refused = None;
         self.0.entry_by_ref(origin).and_compute_with(|former| {
             match former.map(moka::Entry::into_value) {
-                Some(former) if !former.left().is_zero() => {
+                Some(former) if !former.remaining_wait().is_zero() => {
                     refused = Some(former);
                     Op::Nop
                 }
-                Some(former) if former.count >= FREE => Op::Put(former.one_more()),
+                Some(former) if former.count >= FAILURES_BEFORE_WAIT => {
+                    Op::Put(former.incremented())
+                }
                 Some(_) | None => Op::Nop,
             }
         });
@@ -126,14 +128,14 @@ impl Throttle {
             format!(
                 "{} logins of this user from this address have failed; try again in {} s",
                 refused.count,
-                refused.left().as_secs() + 1
+                refused.remaining_wait().as_secs() + 1
             ),
         )
         .with_sqlstate(SqlState::InvalidPassword))
     }
 
     /// Notes that an attempt has failed.
-    pub(super) fn failed(&self, origin: &Origin) {
+    pub(super) fn note_failure(&self, origin: &Origin) {
         self.0.entry_by_ref(origin).and_compute_with(|former| {
             let none = Attempts {
                 count: 0,
@@ -141,13 +143,13 @@ impl Throttle {
             };
             match former.map_or(none, moka::Entry::into_value) {
                 // The attempt was counted before it was made.
-                former if former.count > FREE => Op::Nop,
-                former => Op::Put(former.one_more()),
+                former if former.count > FAILURES_BEFORE_WAIT => Op::Nop,
+                former => Op::Put(former.incremented()),
             }
         });
     }
 
-    pub(super) fn succeeded(&self, origin: &Origin) {
+    pub(super) fn note_success(&self, origin: &Origin) {
         self.0.invalidate(origin);
     }
 }
@@ -166,14 +168,14 @@ mod tests {
         let here = Origin::new("kea", peer("10.0.0.1"));
         // All connections of a pool may log in at once.
         for _ in 0..100 {
-            throttle.attempt(&here).unwrap();
+            throttle.begin_attempt(&here).unwrap();
         }
-        for _ in 0..FREE {
-            throttle.attempt(&here).unwrap();
-            throttle.failed(&here);
+        for _ in 0..FAILURES_BEFORE_WAIT {
+            throttle.begin_attempt(&here).unwrap();
+            throttle.note_failure(&here);
         }
         for _ in 0..2 {
-            let error = throttle.attempt(&here).unwrap_err();
+            let error = throttle.begin_attempt(&here).unwrap_err();
             assert_eq!(error.code(), ErrorCode::Unauthenticated);
             assert!(error.message().contains("5 logins"), "{error}");
         }
@@ -182,10 +184,10 @@ mod tests {
             Origin::new("kea", peer("10.0.0.2")),
             Origin::new("auk", peer("10.0.0.1")),
         ] {
-            throttle.attempt(&other).unwrap();
+            throttle.begin_attempt(&other).unwrap();
         }
-        throttle.succeeded(&here);
-        throttle.attempt(&here).unwrap();
+        throttle.note_success(&here);
+        throttle.begin_attempt(&here).unwrap();
 
         let waits = [4, 5, 6, 7, 12, 1000].map(|count| {
             let last = Instant::now();

@@ -22,14 +22,14 @@ pub(crate) fn check<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> Result<(
     // Open parentheses, brackets and braces, and open CASE expressions.
     let mut open: Vec<Group> = Vec::new();
     let mut doublings = 0;
-    let mut before = Keyword::NoKeyword;
+    let mut last_keyword = Keyword::NoKeyword;
     for token in tokens {
         if matches!(token, Token::Whitespace(_)) {
             continue;
         }
         match token {
             Token::LParen | Token::LBracket | Token::LBrace => {
-                let doubling = doublings_of_call(before);
+                let doubling = doublings_of_call(last_keyword);
                 doublings += doubling;
                 open.push(Group {
                     doubling,
@@ -60,7 +60,7 @@ pub(crate) fn check<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> Result<(
             }
             _ => {}
         }
-        before = match token {
+        last_keyword = match token {
             Token::Word(word) if word.quote_style.is_none() => word.keyword,
             _ => Keyword::NoKeyword,
         };

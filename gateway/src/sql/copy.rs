@@ -11,12 +11,12 @@ pub struct CopyFrom {
     /// A file, folder, glob or URL.
     pub location: String,
     /// The options in parentheses.
-    pub options: Options,
+    pub options: CopyOptions,
 }
 
 /// The options of COPY. The default of an option depends on the file.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct CopyOptions {
     /// The format, in lower-case letters.
     pub format: Option<String>,
     /// Says whether the first line of a CSV file has the names of the columns. This option and the

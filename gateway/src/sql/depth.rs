@@ -14,7 +14,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::nesting::TYPED;
-use super::shape::fields;
+use super::shape::count_fields;
 
 /// The most levels of operators and expressions on one path. This is a bit more than the longest
 /// chain that [`nesting`](super::nesting) accepts. The stacks of the CPU runtime's threads hold
@@ -43,12 +43,12 @@ const JOIN: usize = 6;
 /// # Errors
 /// `INVALID_ARGUMENT`.
 pub(crate) fn check(plan: &LogicalPlan, max_columns: usize) -> Result<()> {
-    let mut measuring = Measuring {
-        most_columns: max_columns.saturating_mul(TABLES),
-        ..Measuring::default()
+    let mut measuring = PlanMeasurer {
+        max_total_columns: max_columns.saturating_mul(TABLES),
+        ..PlanMeasurer::default()
     };
     plan.visit_with_subqueries(&mut measuring)?;
-    measuring.refused.map_or(Ok(()), Err)
+    measuring.refusal.map_or(Ok(()), Err)
 }
 
 fn too_deep(what: &str) -> Error {
@@ -61,7 +61,7 @@ fn too_deep(what: &str) -> Error {
 /// Measurements of what lies below a place in the plan. Most of them are the maximum over the
 /// inputs.
 #[derive(Debug, Default)]
-struct Below {
+struct SubplanDepth {
     /// Weighted number of operators on the longest path.
     levels: usize,
     /// Depth of the expressions that compute the columns, once each expression is put in place of
@@ -77,7 +77,7 @@ struct Below {
     most_joins: usize,
 }
 
-impl Below {
+impl SubplanDepth {
     fn add(&mut self, input: &Self) {
         self.levels = self.levels.max(input.levels);
         self.values = self.values.max(input.values);
@@ -131,25 +131,25 @@ impl Below {
 
 /// Measures a plan from its leaves to its root.
 #[derive(Debug, Default)]
-struct Measuring {
+struct PlanMeasurer {
     /// The operators from the root to the current one. Each has the measurements of its inputs that
     /// were visited so far.
-    path: Vec<Below>,
+    path: Vec<SubplanDepth>,
     operators: usize,
     /// Number of columns of all operators, including the fields of nested columns.
     columns: usize,
-    most_columns: usize,
-    refused: Option<Error>,
+    max_total_columns: usize,
+    refusal: Option<Error>,
 }
 
-impl Measuring {
+impl PlanMeasurer {
     fn add_columns(&mut self, plan: &LogicalPlan) {
         for field in plan.schema().fields() {
-            self.columns += fields(field.data_type(), self.most_columns);
-            if self.columns > self.most_columns {
-                self.refused = Some(Error::invalid(format!(
+            self.columns += count_fields(field.data_type(), self.max_total_columns);
+            if self.columns > self.max_total_columns {
+                self.refusal = Some(Error::invalid(format!(
                     "the operators of the statement have more than {} columns together, counting the fields of nested columns; the limit is {TABLES} times gateway.query.max_columns: combine fewer tables, or select fewer columns of each first",
-                    self.most_columns
+                    self.max_total_columns
                 ))
                 .with_sqlstate(SqlState::TooManyColumns));
                 return;
@@ -158,28 +158,28 @@ impl Measuring {
     }
 }
 
-impl<'n> TreeNodeVisitor<'n> for Measuring {
+impl<'n> TreeNodeVisitor<'n> for PlanMeasurer {
     type Node = LogicalPlan;
 
     fn f_down(&mut self, plan: &'n LogicalPlan) -> DfResult<TreeNodeRecursion> {
         self.operators += 1;
         if self.operators > MAX_OPERATORS {
             let what = format!("its plan has more than {MAX_OPERATORS} operators");
-            self.refused = Some(too_deep(&what));
+            self.refusal = Some(too_deep(&what));
             return Ok(TreeNodeRecursion::Stop);
         }
         self.add_columns(plan);
-        if self.refused.is_some() {
+        if self.refusal.is_some() {
             return Ok(TreeNodeRecursion::Stop);
         }
-        self.path.push(Below::default());
+        self.path.push(SubplanDepth::default());
         Ok(TreeNodeRecursion::Continue)
     }
 
     fn f_up(&mut self, plan: &'n LogicalPlan) -> DfResult<TreeNodeRecursion> {
         let below = self.path.pop().unwrap_or_default().with(plan)?;
         if below.depth() > MAX_DEPTH {
-            self.refused = Some(too_deep(&format!(
+            self.refusal = Some(too_deep(&format!(
                 "more than {MAX_DEPTH} operators are nested in each other (an operator of the plan counts as {OPERATOR}, a join as {JOIN}, a CASE as its number of branches)"
             )));
             return Ok(TreeNodeRecursion::Stop);
@@ -205,25 +205,25 @@ fn depth_of_expressions(plan: &LogicalPlan) -> DfResult<usize> {
 /// or by OR into chains, whatever parentheses the statement has. Subqueries count as operators of
 /// the plan.
 fn depth_of(expression: &Expr) -> DfResult<usize> {
-    let mut measuring = Terms::default();
+    let mut measuring = ExpressionMeasurer::default();
     expression.visit(&mut measuring)?;
     Ok(measuring.depth)
 }
 
 /// Measurements of one expression.
 #[derive(Debug, Default)]
-struct Term {
+struct TermDepth {
     /// AND or OR, if the expression connects terms with it. For a NOT, it is the operator that the
     /// NOT makes of the one below it.
-    connects: Option<Operator>,
+    connective: Option<Operator>,
     is_not: bool,
     terms: usize,
     deepest: usize,
 }
 
-impl Term {
+impl TermDepth {
     fn new(expression: &Expr) -> Self {
-        let connects = match expression {
+        let connective = match expression {
             Expr::BinaryExpr(BinaryExpr {
                 op: op @ (Operator::And | Operator::Or),
                 ..
@@ -240,9 +240,9 @@ impl Term {
             _ => 1,
         };
         Self {
-            terms: if connects.is_some() { 0 } else { own },
+            terms: if connective.is_some() { 0 } else { own },
             is_not: matches!(expression, Expr::Not(_)),
-            connects,
+            connective,
             deepest: 0,
         }
     }
@@ -253,14 +253,14 @@ impl Term {
 
     fn add(&mut self, operand: &Self) {
         if self.is_not {
-            self.connects = operand.connects.map(negated);
+            self.connective = operand.connective.map(negated);
             self.terms = operand.terms;
             self.deepest = operand.deepest + 1;
-        } else if self.connects.is_some() && self.connects == operand.connects {
+        } else if self.connective.is_some() && self.connective == operand.connective {
             self.terms += operand.terms;
             self.deepest = self.deepest.max(operand.deepest);
         } else {
-            self.terms += usize::from(self.connects.is_some());
+            self.terms += usize::from(self.connective.is_some());
             self.deepest = self.deepest.max(operand.depth());
         }
     }
@@ -275,17 +275,17 @@ fn negated(operator: Operator) -> Operator {
 
 /// Measures an expression from its leaves to its root.
 #[derive(Debug, Default)]
-struct Terms {
+struct ExpressionMeasurer {
     /// The expressions from the root to the current one.
-    path: Vec<Term>,
+    path: Vec<TermDepth>,
     depth: usize,
 }
 
-impl<'n> TreeNodeVisitor<'n> for Terms {
+impl<'n> TreeNodeVisitor<'n> for ExpressionMeasurer {
     type Node = Expr;
 
     fn f_down(&mut self, expression: &'n Expr) -> DfResult<TreeNodeRecursion> {
-        self.path.push(Term::new(expression));
+        self.path.push(TermDepth::new(expression));
         Ok(TreeNodeRecursion::Continue)
     }
 

@@ -34,16 +34,16 @@ struct Expansion<F> {
     /// The CTEs that can be read where the visitor is, each with its size. If several have the same
     /// name, the last one is meant.
     ctes: Vec<(String, usize)>,
-    open: Vec<Open>,
+    open: Vec<OpenQuery>,
 }
 
 /// A query that the visitor has entered and not yet left.
-struct Open {
+struct OpenQuery {
     /// Names of the query's CTEs that the visitor has not yet left, the next one last. The visitor
     /// enters the queries of the CTEs before all other queries within this one.
-    names: Vec<String>,
+    cte_names: Vec<String>,
     /// Number of CTEs that could be read before the visitor entered the query.
-    outside: usize,
+    outer_ctes: usize,
     size: usize,
 }
 
@@ -61,9 +61,9 @@ impl<F: Fn(&str) -> Option<usize>> QueryVisitor for Expansion<F> {
         let names = ctes.map(|cte| identifier(&cte.alias.name));
         let mut names: Vec<_> = names.collect();
         names.reverse();
-        self.open.push(Open {
-            names,
-            outside: self.ctes.len(),
+        self.open.push(OpenQuery {
+            cte_names: names,
+            outer_ctes: self.ctes.len(),
             size: 1,
         });
         Ok(())
@@ -83,11 +83,11 @@ impl<F: Fn(&str) -> Option<usize>> QueryVisitor for Expansion<F> {
         let Some(query) = self.open.pop() else {
             return Ok(());
         };
-        self.ctes.truncate(query.outside);
+        self.ctes.truncate(query.outer_ctes);
         let Some(around) = self.open.last_mut() else {
             return Ok(());
         };
-        match around.names.pop() {
+        match around.cte_names.pop() {
             Some(name) => {
                 self.ctes.push((name, query.size));
                 Ok(())
@@ -97,7 +97,7 @@ impl<F: Fn(&str) -> Option<usize>> QueryVisitor for Expansion<F> {
     }
 }
 
-impl Open {
+impl OpenQuery {
     fn add(&mut self, size: usize) -> Result<()> {
         self.size += size;
         if self.size > MAX_OPERATORS {

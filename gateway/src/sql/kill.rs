@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result, SqlState};
 
-use super::tokens::is_word;
+use super::tokens::is_keyword;
 
 const FORM: &str = "write KILL [QUERY] 'id', with an id from system.queries";
 
@@ -20,12 +20,12 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<QueryId>> {
         .filter(|token| !matches!(token, Token::Whitespace(_) | Token::SemiColon));
     if !tokens
         .next()
-        .is_some_and(|token| is_word(token, Keyword::KILL))
+        .is_some_and(|token| is_keyword(token, Keyword::KILL))
     {
         return Ok(None);
     }
     let mut tokens = tokens.peekable();
-    tokens.next_if(|token| is_word(token, Keyword::QUERY));
+    tokens.next_if(|token| is_keyword(token, Keyword::QUERY));
     match (tokens.next(), tokens.next()) {
         (Some(Token::SingleQuotedString(id)), None) => {
             id.parse().map(Some).map_err(|error: Error| error.at(FORM))

@@ -17,14 +17,14 @@ use super::visit::{QueryVisitor, visit_node};
 /// # Errors
 /// `INVALID_ARGUMENT`.
 pub(crate) fn check(select: &Select) -> Result<()> {
-    let mut merged = Merged::default();
+    let mut merged = MergedColumns::default();
     for from in &select.from {
         merged.add(from);
     }
     let reads_all = |item: &SelectItem| matches!(item, SelectItem::Wildcard(_));
-    let is_refused = merged.by_unknown_names
+    let is_refused = merged.is_always_refused
         || (!merged.names.is_empty() && select.projection.iter().any(reads_all))
-        || merged.names.iter().any(|name| reads(select, name));
+        || merged.names.iter().any(|name| reads_column(select, name));
     if is_refused {
         return Err(Error::unsupported(
             "the merged columns of RIGHT and FULL JOIN with USING or NATURAL are not supported; join ON a.k = b.k, and write coalesce(a.k, b.k)",
@@ -34,15 +34,15 @@ pub(crate) fn check(select: &Select) -> Result<()> {
 }
 
 #[derive(Default)]
-struct Merged {
+struct MergedColumns {
     names: Vec<String>,
     /// Says whether the SELECT must be refused although it names no merged column. This is so for
     /// NATURAL, because only the tables know which columns it merges, and for a join by a merged
     /// column, because it reads that column.
-    by_unknown_names: bool,
+    is_always_refused: bool,
 }
 
-impl Merged {
+impl MergedColumns {
     fn add(&mut self, from: &TableWithJoins) {
         self.add_nested(&from.relation);
         for join in &from.joins {
@@ -61,14 +61,14 @@ impl Merged {
                 JoinConstraint::Using(columns) => {
                     let columns = columns.iter().filter_map(|name| name.0.last()?.as_ident());
                     for name in columns.map(identifier) {
-                        self.by_unknown_names |= self.names.contains(&name);
+                        self.is_always_refused |= self.names.contains(&name);
                         if keeps_right {
                             self.names.push(name);
                         }
                     }
                 }
                 JoinConstraint::Natural => {
-                    self.by_unknown_names |= keeps_right || !self.names.is_empty();
+                    self.is_always_refused |= keeps_right || !self.names.is_empty();
                 }
                 JoinConstraint::On(_) | JoinConstraint::None => {}
             }
@@ -86,8 +86,8 @@ impl Merged {
 }
 
 /// Returns whether a SELECT reads a column of this name without the name of a table.
-fn reads(select: &Select, name: &str) -> bool {
-    let mut reads = Reads(name);
+fn reads_column(select: &Select, name: &str) -> bool {
+    let mut reads = ColumnFinder(name);
     visit_node(&select.projection, &mut reads).is_err()
         || visit_node(&select.selection, &mut reads).is_err()
         || visit_node(&select.group_by, &mut reads).is_err()
@@ -95,9 +95,9 @@ fn reads(select: &Select, name: &str) -> bool {
 }
 
 /// A visitor that fails at an expression that reads the column of this name.
-struct Reads<'a>(&'a str);
+struct ColumnFinder<'a>(&'a str);
 
-impl QueryVisitor for Reads<'_> {
+impl QueryVisitor for ColumnFinder<'_> {
     fn expression(&mut self, expression: &Expr) -> Result<()> {
         match expression {
             Expr::Identifier(name) if identifier(name) == self.0 => Err(Error::invalid(self.0)),

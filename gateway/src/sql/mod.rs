@@ -21,8 +21,6 @@ pub mod names;
 mod nesting;
 /// Parses text into a statement.
 pub mod parse;
-/// Refuses what DataFusion would answer wrongly.
-pub mod refused;
 /// Saved queries: queries with parameters that the catalog keeps.
 pub(crate) mod saved_query;
 /// Bounds how many columns a statement may make.
@@ -35,6 +33,8 @@ mod syntax;
 mod tokens;
 /// Defines BEGIN, COMMIT and ROLLBACK.
 pub mod transaction;
+/// Refuses what DataFusion would answer wrongly.
+pub mod unsupported;
 /// Walks over a syntax tree.
 mod visit;
 /// Bounds how many columns the joins of a statement may have.

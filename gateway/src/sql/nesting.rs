@@ -44,11 +44,11 @@ const LARGE_DESCENT: usize = 25;
 
 /// Levels of how tightly operators bind. A tree is at most as deep as the sum of the chains of its
 /// levels.
-const SET: usize = 0;
-const OR: usize = 1;
-const AND: usize = 2;
-const OTHER: usize = 3;
-const LEVELS: usize = 4;
+const SET_LEVEL: usize = 0;
+const OR_LEVEL: usize = 1;
+const AND_LEVEL: usize = 2;
+const OTHER_LEVEL: usize = 3;
+const LEVEL_COUNT: usize = 4;
 
 /// The most parts of a name, as in `a.b.c`, that can stand for a column of a table. Each further
 /// part reads a field of a struct, which adds one level.
@@ -59,9 +59,9 @@ const NAME_PARTS: usize = 4;
 /// # Errors
 /// `INVALID_ARGUMENT`.
 pub(crate) fn check<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> Result<()> {
-    let mut scan = Scan::default();
+    let mut scan = NestingScan::default();
     for token in tokens {
-        scan.take(token);
+        scan.add_token(token);
         scan.check_limits()?;
     }
     Ok(())
@@ -69,7 +69,7 @@ pub(crate) fn check<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> Result<(
 
 /// The role that the parser gives to a token. It decides what the next token can be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Before {
+enum TokenRole {
     /// A clause begins.
     #[default]
     Start,
@@ -82,8 +82,8 @@ enum Before {
 /// The chains of one level of parentheses.
 #[derive(Debug, Default)]
 struct Chains {
-    lengths: [usize; LEVELS],
-    in_from: bool,
+    lengths: [usize; LEVEL_COUNT],
+    is_in_from: bool,
 }
 
 impl Chains {
@@ -99,8 +99,8 @@ impl Chains {
     }
 
     fn begin_clause(&mut self, is_from: bool) {
-        self.in_from = is_from;
-        self.end(OR);
+        self.is_in_from = is_from;
+        self.end(OR_LEVEL);
     }
 
     fn depth(&self) -> usize {
@@ -114,24 +114,24 @@ struct Group {
     outside: Chains,
     is_case: bool,
     /// The role of the whole group for the token after it.
-    after: Before,
+    role: TokenRole,
 }
 
 #[derive(Debug, Default)]
-struct Scan {
+struct NestingScan {
     chains: Chains,
     open: Vec<Group>,
     /// Depth of the chains around the open groups.
     depth_outside: usize,
-    before: Before,
+    last_role: TokenRole,
     /// The keyword of the last token, if that was a word without quotes.
     last_word: Option<Keyword>,
     /// Says whether the last token was a FROM where an operand was expected. The parser takes it
     /// for a name, or for a clause after a name that looks like an operator. The token after it
     /// tells which.
-    after_from: bool,
+    is_after_from: bool,
     /// Says whether the scan is within IS [NOT] DISTINCT FROM.
-    in_is: bool,
+    is_in_is_distinct: bool,
     name_parts: usize,
     queries: usize,
     descents: usize,
@@ -139,8 +139,8 @@ struct Scan {
     has_connect: bool,
 }
 
-impl Scan {
-    fn take(&mut self, token: &Token) {
+impl NestingScan {
+    fn add_token(&mut self, token: &Token) {
         if matches!(token, Token::Whitespace(_)) {
             return;
         }
@@ -150,61 +150,61 @@ impl Scan {
         };
         match word {
             // A word after a period is a part of a name, and no keyword.
-            Some(_) if self.name_parts > 0 && self.before == Before::Operator => {
-                self.before = Before::Operand;
+            Some(_) if self.name_parts > 0 && self.last_role == TokenRole::Operator => {
+                self.last_role = TokenRole::Operand;
             }
             Some(word) => {
                 self.name_parts = 0;
-                self.word(word);
+                self.add_word(word);
             }
-            None => self.sign(token),
+            None => self.add_symbol(token),
         }
-        self.after_from = word == Some(Keyword::FROM) && self.before == Before::Operand;
-        self.in_is = match word {
+        self.is_after_from = word == Some(Keyword::FROM) && self.last_role == TokenRole::Operand;
+        self.is_in_is_distinct = match word {
             Some(Keyword::IS) => true,
-            Some(Keyword::NOT | Keyword::DISTINCT) => self.in_is,
+            Some(Keyword::NOT | Keyword::DISTINCT) => self.is_in_is_distinct,
             _ => false,
         };
         self.last_word = word;
     }
 
-    fn sign(&mut self, token: &Token) {
+    fn add_symbol(&mut self, token: &Token) {
         if let Token::Period = token {
             self.name_parts += 1;
             if self.name_parts >= NAME_PARTS {
-                self.chains.add(OTHER, TYPED);
+                self.chains.add(OTHER_LEVEL, TYPED);
             }
-            self.before = Before::Operator;
+            self.last_role = TokenRole::Operator;
             return;
         }
         match token {
             Token::LParen | Token::LBrace => self.open_group(),
             Token::LBracket => {
                 // The bracket begins a subscript after an operand, and an array elsewhere.
-                if self.before == Before::Operand {
-                    self.operator(OTHER);
+                if self.last_role == TokenRole::Operand {
+                    self.add_operator(OTHER_LEVEL);
                 }
                 self.open_group();
             }
             Token::RParen | Token::RBracket | Token::RBrace => self.close_group(),
-            Token::Comma if self.chains.in_from => self.join(),
+            Token::Comma if self.chains.is_in_from => self.add_join(),
             Token::Comma => {
-                self.chains.end(OR);
-                self.before = Before::Start;
+                self.chains.end(OR_LEVEL);
+                self.last_role = TokenRole::Start;
             }
-            Token::SemiColon => self.before = Before::Start,
+            Token::SemiColon => self.last_role = TokenRole::Start,
             Token::VerticalBarRightAngleBracket => {
-                self.chains.add(SET, 1);
+                self.chains.add(SET_LEVEL, 1);
                 self.queries += 1;
-                self.before = Before::Start;
+                self.last_role = TokenRole::Start;
             }
-            Token::Mul if self.is_all_columns() => self.before = Before::Operand,
+            Token::Mul if self.is_all_columns() => self.last_role = TokenRole::Operand,
             Token::Lt if self.last_word.is_some_and(has_types_within) => {
                 self.descents += 1;
-                self.operator(OTHER);
+                self.add_operator(OTHER_LEVEL);
             }
-            _ if is_operand(token) => self.before = Before::Operand,
-            _ => self.operator(OTHER),
+            _ if is_operand(token) => self.last_role = TokenRole::Operand,
+            _ => self.add_operator(OTHER_LEVEL),
         }
         self.name_parts = 0;
     }
@@ -212,26 +212,26 @@ impl Scan {
     /// Returns whether a `*` stands for all columns: it stands where a column or a clause begins,
     /// or after a table's name and a period.
     fn is_all_columns(&self) -> bool {
-        match self.before {
-            Before::Start => true,
-            Before::Operator => self.name_parts > 0,
-            Before::Operand => false,
+        match self.last_role {
+            TokenRole::Start => true,
+            TokenRole::Operator => self.name_parts > 0,
+            TokenRole::Operand => false,
         }
     }
 
     /// Handles a word without quotes. The words that this function counts are counted even where an
     /// operand is expected: what looks like an operator before them may be an alias, and then no
     /// operand follows.
-    fn word(&mut self, word: Keyword) {
+    fn add_word(&mut self, word: Keyword) {
         match word {
             Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT => {
-                self.chains.add(SET, 1);
-                self.before = Before::Start;
+                self.chains.add(SET_LEVEL, 1);
+                self.last_role = TokenRole::Start;
             }
-            Keyword::JOIN => self.join(),
+            Keyword::JOIN => self.add_join(),
             Keyword::CASE => {
-                self.push(true, Before::Operand);
-                self.before = Before::Start;
+                self.push_group(true, TokenRole::Operand);
+                self.last_role = TokenRole::Start;
             }
             _ => {
                 match word {
@@ -242,10 +242,10 @@ impl Scan {
                     Keyword::EXPLAIN | Keyword::PRIOR => self.descents += LARGE_DESCENT,
                     _ => {}
                 }
-                if self.before == Before::Operator || self.after_from {
-                    self.operand(word);
+                if self.last_role == TokenRole::Operator || self.is_after_from {
+                    self.add_operand(word);
                 } else {
-                    self.keyword(word);
+                    self.add_keyword(word);
                 }
             }
         }
@@ -253,42 +253,42 @@ impl Scan {
 
     /// Handles a word where an operand is expected. The word is a name, or it stands before the
     /// operand.
-    fn operand(&mut self, word: Keyword) {
+    fn add_operand(&mut self, word: Keyword) {
         let last = self.last_word;
         match word {
             // After the following words, the operand is still to come.
-            Keyword::FROM if self.in_is && last == Some(Keyword::DISTINCT) => {}
-            Keyword::DISTINCT if self.in_is => {}
+            Keyword::FROM if self.is_in_is_distinct && last == Some(Keyword::DISTINCT) => {}
+            Keyword::DISTINCT if self.is_in_is_distinct => {}
             Keyword::TIME if last == Some(Keyword::AT) => {}
             Keyword::ZONE if last == Some(Keyword::TIME) => {}
             Keyword::TO if last == Some(Keyword::SIMILAR) => {}
             Keyword::NOT | Keyword::INTERVAL | Keyword::ANY => {}
-            _ if last == Some(Keyword::NOT) && is_operator(word) => self.operator(OTHER),
+            _ if last == Some(Keyword::NOT) && is_operator(word) => self.add_operator(OTHER_LEVEL),
             Keyword::FROM => {
-                self.chains.in_from = true;
-                self.before = Before::Operand;
+                self.chains.is_in_from = true;
+                self.last_role = TokenRole::Operand;
             }
             // CREATE VIEW v AS SELECT
-            Keyword::SELECT if last == Some(Keyword::AS) => self.before = Before::Start,
-            _ => self.before = Before::Operand,
+            Keyword::SELECT if last == Some(Keyword::AS) => self.last_role = TokenRole::Start,
+            _ => self.last_role = TokenRole::Operand,
         }
     }
 
     /// Handles a word after an operand, or where a clause begins.
-    fn keyword(&mut self, word: Keyword) {
+    fn add_keyword(&mut self, word: Keyword) {
         match word {
-            Keyword::OR => self.operator(OR),
-            Keyword::AND => self.operator(AND),
-            Keyword::NOT if self.before == Before::Operand => self.operator(OTHER),
-            _ if is_operator(word) => self.operator(OTHER),
+            Keyword::OR => self.add_operator(OR_LEVEL),
+            Keyword::AND => self.add_operator(AND_LEVEL),
+            Keyword::NOT if self.last_role == TokenRole::Operand => self.add_operator(OTHER_LEVEL),
+            _ if is_operator(word) => self.add_operator(OTHER_LEVEL),
             Keyword::GROUP if self.last_word == Some(Keyword::WITHIN) => {}
             Keyword::SELECT => {
                 self.chains.begin_clause(false);
-                self.before = Before::Start;
+                self.last_role = TokenRole::Start;
             }
             Keyword::FROM => {
                 self.chains.begin_clause(true);
-                self.before = Before::Operator;
+                self.last_role = TokenRole::Operator;
             }
             Keyword::WHERE
             | Keyword::GROUP
@@ -297,56 +297,56 @@ impl Scan {
             | Keyword::WINDOW
             | Keyword::ORDER => {
                 self.chains.begin_clause(false);
-                self.before = Before::Operator;
+                self.last_role = TokenRole::Operator;
             }
             Keyword::ON | Keyword::WHEN | Keyword::THEN | Keyword::ELSE => {
-                self.chains.end(OR);
-                self.before = Before::Operator;
+                self.chains.end(OR_LEVEL);
+                self.last_role = TokenRole::Operator;
             }
-            Keyword::END if self.before == Before::Operand => self.end_case(),
+            Keyword::END if self.last_role == TokenRole::Operand => self.end_case(),
             Keyword::ALL
             | Keyword::DISTINCT
             | Keyword::EXPLAIN
             | Keyword::TABLE
-            | Keyword::VALUES => self.before = Before::Start,
+            | Keyword::VALUES => self.last_role = TokenRole::Start,
             Keyword::AS | Keyword::INTERVAL | Keyword::NOT | Keyword::OVER => {
-                self.before = Before::Operator;
+                self.last_role = TokenRole::Operator;
             }
-            _ => self.before = Before::Operand,
+            _ => self.last_role = TokenRole::Operand,
         }
     }
 
-    fn operator(&mut self, level: usize) {
+    fn add_operator(&mut self, level: usize) {
         self.chains
-            .add(level, if level == OTHER { TYPED } else { 1 });
-        self.before = Before::Operator;
+            .add(level, if level == OTHER_LEVEL { TYPED } else { 1 });
+        self.last_role = TokenRole::Operator;
     }
 
-    fn join(&mut self) {
-        self.chains.add(SET, JOIN);
+    fn add_join(&mut self) {
+        self.chains.add(SET_LEVEL, JOIN);
         self.queries += 1;
-        self.before = Before::Operator;
+        self.last_role = TokenRole::Operator;
     }
 
     fn open_group(&mut self) {
         let after = match self.last_word {
             // a OPERATOR(+) b
-            Some(Keyword::OPERATOR) => Before::Operator,
+            Some(Keyword::OPERATOR) => TokenRole::Operator,
             // SELECT DISTINCT ON (a) *
-            Some(Keyword::ON) => Before::Start,
-            _ => Before::Operand,
+            Some(Keyword::ON) => TokenRole::Start,
+            _ => TokenRole::Operand,
         };
-        self.push(false, after);
-        self.before = Before::Start;
+        self.push_group(false, after);
+        self.last_role = TokenRole::Start;
     }
 
-    fn push(&mut self, is_case: bool, after: Before) {
+    fn push_group(&mut self, is_case: bool, after: TokenRole) {
         let outside = std::mem::take(&mut self.chains);
         self.depth_outside += outside.depth() + 1;
         self.open.push(Group {
             outside,
             is_case,
-            after,
+            role: after,
         });
     }
 
@@ -371,7 +371,7 @@ impl Scan {
     fn leave(&mut self, group: Group) {
         self.chains = group.outside;
         self.depth_outside -= self.chains.depth() + 1;
-        self.before = group.after;
+        self.last_role = group.role;
     }
 
     fn check_limits(&self) -> Result<()> {

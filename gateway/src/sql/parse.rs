@@ -16,8 +16,8 @@ use super::copy::CopyFrom;
 use super::names::{identifier, object_name};
 use super::saved_query::{self, SavedQueryStatement};
 use super::syntax::{RECURSION_LIMIT, syntax_error};
-use super::tokens::is_word;
-use super::transaction::Transaction;
+use super::tokens::is_keyword;
+use super::transaction::TransactionStatement;
 use super::{backtracking, kill, nesting, standard};
 
 /// Upper bound (exclusive) of the numbers of parameters.
@@ -33,7 +33,7 @@ pub enum Statement {
     /// COPY table FROM 'location'.
     CopyFrom(CopyFrom),
     /// BEGIN, COMMIT or ROLLBACK.
-    Transaction(Transaction),
+    Transaction(TransactionStatement),
     /// KILL of a query.
     Kill(QueryId),
     /// USE of a schema or a catalog.
@@ -57,7 +57,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
         .map_err(|error| syntax_error(error.into()))?;
     nesting::check(tokens.iter().map(|token| &token.token))?;
     backtracking::check(tokens.iter().map(|token| &token.token))?;
-    number_placeholders(&mut tokens).map_err(|error| unless_told(error, sql))?;
+    number_placeholders(&mut tokens).map_err(|error| hide_password(error, sql))?;
     if let Some(query_id) = kill::parse(&tokens)? {
         return Ok(Statement::Kill(query_id));
     }
@@ -67,7 +67,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
     if let Some(statement) = saved_query::parse(&tokens)? {
         return Ok(Statement::SavedQuery(statement));
     }
-    saved_query::called_as_select(&mut tokens)?;
+    saved_query::rewrite_call(&mut tokens)?;
     if is_copy_from(&tokens) {
         return parse_copy(tokens, &dialect);
     }
@@ -78,7 +78,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
         .map_err(Error::from)?;
     let mut statements = parser
         .parse_statements()
-        .map_err(|error| unless_told(error.into(), sql))?;
+        .map_err(|error| hide_password(error.into(), sql))?;
     let Some(mut statement) = statements.pop_front() else {
         return Err(Error::invalid("the text contains no statement; write one")
             .with_sqlstate(SqlState::SyntaxError));
@@ -93,11 +93,11 @@ pub fn parse(sql: &str) -> Result<Statement> {
     Ok(match statement {
         DfStatement::Statement(ast) => match *ast {
             Ast::CreateTable(create) => Statement::CreateTable(Box::new(create)),
-            Ast::StartTransaction { .. } => Statement::Transaction(Transaction::Begin),
-            Ast::Commit { .. } => Statement::Transaction(Transaction::Commit),
+            Ast::StartTransaction { .. } => Statement::Transaction(TransactionStatement::Begin),
+            Ast::Commit { .. } => Statement::Transaction(TransactionStatement::Commit),
             Ast::Rollback {
                 savepoint: None, ..
-            } => Statement::Transaction(Transaction::Rollback),
+            } => Statement::Transaction(TransactionStatement::Rollback),
             Ast::Use(of) => Statement::Use(used_name(&of)?),
             // The error of the planner would also repeat the statement.
             other if !is_planned(&other) && access::has_passwords(sql) => {
@@ -118,7 +118,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
 
 /// Returns the error, which may repeat the text of the statement. If there is a password in the
 /// statement, returns another error in its place.
-fn unless_told(error: Error, sql: &str) -> Error {
+fn hide_password(error: Error, sql: &str) -> Error {
     if access::has_passwords(sql) {
         return Error::invalid(
             "the statement is not understood; the position is not shown, because that might show the password in the statement",
@@ -166,7 +166,7 @@ fn is_copy_from(tokens: &[TokenWithSpan]) -> bool {
     let first = tokens
         .iter()
         .find(|token| !matches!(token.token, Token::Whitespace(_)));
-    if !first.is_some_and(|token| is_word(&token.token, Keyword::COPY)) {
+    if !first.is_some_and(|token| is_keyword(&token.token, Keyword::COPY)) {
         return false;
     }
     // A query in parentheses has a FROM of its own.
@@ -178,9 +178,9 @@ fn is_copy_from(tokens: &[TokenWithSpan]) -> bool {
             _ => {}
         }
         let token = &token.token;
-        depth == 0 && (is_word(token, Keyword::FROM) || is_word(token, Keyword::TO))
+        depth == 0 && (is_keyword(token, Keyword::FROM) || is_keyword(token, Keyword::TO))
     });
-    !direction.is_some_and(|token| is_word(&token.token, Keyword::TO))
+    !direction.is_some_and(|token| is_keyword(&token.token, Keyword::TO))
 }
 
 const COPY_FORM: &str = "write COPY table [(columns)] FROM 'file, folder, glob or URL' [WITH (FORMAT parquet|csv|json, HEADER true|false, DELIMITER ',', NULL '', QUOTE '\"', ESCAPE '\\')]";
@@ -414,13 +414,13 @@ mod tests {
 
     #[test]
     fn copy_does_as_it_is_told_or_says_why_not() {
-        let told = |options: &str| parse(&format!("COPY t FROM '/x.csv' {options}"));
+        let parse_copy_with = |options: &str| parse(&format!("COPY t FROM '/x.csv' {options}"));
         for options in [
             "WITH (FORMAT 'CSV', ENCODING 'UTF8')",
             "(HEADER, QUOTE '''')",
             "WITH",
         ] {
-            assert!(told(options).is_ok(), "{options}");
+            assert!(parse_copy_with(options).is_ok(), "{options}");
         }
         for (options, part) in [
             ("CSV NULL '\\N'", "not CSV, NULL"),
@@ -436,7 +436,7 @@ mod tests {
             ("(FORCE_QUOTE (a))", "FORCE_QUOTE is not supported"),
             ("(NULL '', NULL 'x')", "NULL twice"),
         ] {
-            let error = told(options).unwrap_err();
+            let error = parse_copy_with(options).unwrap_err();
             assert_eq!(error.code(), ErrorCode::InvalidArgument);
             assert!(error.message().contains(part), "{options}: {error}");
         }

@@ -68,7 +68,7 @@ impl ShapeLimits {
     /// # Errors
     /// `INVALID_ARGUMENT` with the name of the setting.
     pub(crate) fn check_lists(self, statement: &DfStatement) -> Result<()> {
-        visit(statement, &mut Lists(self))
+        visit(statement, &mut ListLengthCheck(self))
     }
 
     fn count(self, data_type: &DataType, depth: usize, columns: &mut usize) -> Result<()> {
@@ -96,7 +96,7 @@ impl ShapeLimits {
 /// Returns the number of fields of a type, including the type itself and the fields within fields.
 /// A type may share its parts so often that nobody could count all fields, so the count stops once
 /// it exceeds `most`.
-pub(crate) fn fields(data_type: &DataType, most: usize) -> usize {
+pub(crate) fn count_fields(data_type: &DataType, most: usize) -> usize {
     if !data_type.is_nested() {
         return 1;
     }
@@ -125,9 +125,9 @@ pub(crate) fn fields(data_type: &DataType, most: usize) -> usize {
     fields
 }
 
-struct Lists(ShapeLimits);
+struct ListLengthCheck(ShapeLimits);
 
-impl QueryVisitor for Lists {
+impl QueryVisitor for ListLengthCheck {
     fn enter(&mut self, query: &Query) -> Result<()> {
         let mut open = vec![query.body.as_ref()];
         while let Some(body) = open.pop() {
@@ -200,9 +200,9 @@ mod tests {
             DataType::Struct(vec![Arc::clone(&inner), inner].into())
         };
         let doubled = |times| (0..times).fold(DataType::Int64, double);
-        assert_eq!(fields(&DataType::Int64, 10), 1);
-        assert_eq!(fields(&DataType::List(field(doubled(2))), 10), 8);
-        assert_eq!(fields(&doubled(60), 1_000), 1_001);
+        assert_eq!(count_fields(&DataType::Int64, 10), 1);
+        assert_eq!(count_fields(&DataType::List(field(doubled(2))), 10), 8);
+        assert_eq!(count_fields(&doubled(60), 1_000), 1_001);
     }
 
     #[test]

@@ -38,7 +38,7 @@ fn rewrite_ast(ast: &mut Ast) -> Result<()> {
             }
         }
     }
-    match ast.visit(&mut Rewrite) {
+    match ast.visit(&mut Rewriter) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
@@ -49,24 +49,24 @@ fn is_default(value: &Expr) -> bool {
         if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
 }
 
-struct Rewrite;
+struct Rewriter;
 
-impl VisitorMut for Rewrite {
+impl VisitorMut for Rewriter {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         match query.fetch.take() {
-            Some(fetch) => go_on(limit(query, fetch)),
+            Some(fetch) => to_control_flow(rewrite_fetch(query, fetch)),
             None => ControlFlow::Continue(()),
         }
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Error> {
-        go_on(match_whole(expression))
+        to_control_flow(rewrite_similar_to(expression))
     }
 }
 
-fn go_on(result: Result<()>) -> ControlFlow<Error> {
+fn to_control_flow(result: Result<()>) -> ControlFlow<Error> {
     match result {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => ControlFlow::Break(error),
@@ -74,7 +74,7 @@ fn go_on(result: Result<()>) -> ControlFlow<Error> {
 }
 
 /// Makes a FETCH the LIMIT of its query.
-fn limit(query: &mut Query, fetch: Fetch) -> Result<()> {
+fn rewrite_fetch(query: &mut Query, fetch: Fetch) -> Result<()> {
     if fetch.with_ties || fetch.percent {
         return Err(Error::unsupported(
             "FETCH … WITH TIES and PERCENT are not supported; write FETCH FIRST n ROWS ONLY, or filter by rank() OVER (…)",
@@ -106,7 +106,7 @@ fn limit(query: &mut Query, fetch: Fetch) -> Result<()> {
 
 /// Makes SIMILAR TO a regular expression that matches the whole text. DataFusion would search for
 /// the pattern as it is written.
-fn match_whole(expression: &mut Expr) -> Result<()> {
+fn rewrite_similar_to(expression: &mut Expr) -> Result<()> {
     let Expr::SimilarTo {
         negated,
         expr,
@@ -117,7 +117,7 @@ fn match_whole(expression: &mut Expr) -> Result<()> {
         return Ok(());
     };
     let Expr::Value(pattern) = pattern.as_ref() else {
-        return Err(no_constant());
+        return Err(not_constant());
     };
     let regex = match &pattern.value {
         Value::SingleQuotedString(text) => {
@@ -132,10 +132,10 @@ fn match_whole(expression: &mut Expr) -> Result<()> {
                 }
                 Some(_) => return Err(Error::invalid("ESCAPE takes one character")),
             };
-            Value::SingleQuotedString(regex_of(text, escape)?)
+            Value::SingleQuotedString(to_regex(text, escape)?)
         }
         Value::Null => Value::Null,
-        _ => return Err(no_constant()),
+        _ => return Err(not_constant()),
     };
     let op = if *negated {
         BinaryOperator::PGRegexNotMatch
@@ -150,7 +150,7 @@ fn match_whole(expression: &mut Expr) -> Result<()> {
     Ok(())
 }
 
-fn no_constant() -> Error {
+fn not_constant() -> Error {
     Error::unsupported(
         "SIMILAR TO takes a constant pattern; write text ~ pattern with a regular expression",
     )
@@ -158,7 +158,7 @@ fn no_constant() -> Error {
 
 /// Translates a pattern of SIMILAR TO to a regular expression. `None` as escape character means
 /// that there is none.
-fn regex_of(pattern: &str, escape: Option<char>) -> Result<String> {
+fn to_regex(pattern: &str, escape: Option<char>) -> Result<String> {
     let mut regex = "(?s)^(?:".to_owned();
     let mut within_brackets = false;
     let mut chars = pattern.chars().peekable();
@@ -258,9 +258,9 @@ mod tests {
             ("[^a-c&&x_%]{2,3}", r"(?s)^(?:[^a-c\&\&x_\%]{2,3})$"),
             ("[[:alpha:]_]+", "(?s)^(?:[[:alpha:]_]+)$"),
         ] {
-            assert_eq!(regex_of(pattern, Some('\\')).unwrap(), expected);
+            assert_eq!(to_regex(pattern, Some('\\')).unwrap(), expected);
         }
-        assert!(regex_of("a!", Some('!')).is_err());
+        assert!(to_regex("a!", Some('!')).is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 /// Returns whether a token is this keyword. A word within quotes is a name, and no keyword.
-pub(crate) fn is_word(token: &Token, keyword: Keyword) -> bool {
+pub(crate) fn is_keyword(token: &Token, keyword: Keyword) -> bool {
     matches!(token, Token::Word(word) if word.keyword == keyword)
 }
 

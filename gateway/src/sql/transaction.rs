@@ -2,7 +2,7 @@
 
 /// A statement that begins or ends a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transaction {
+pub enum TransactionStatement {
     /// BEGIN.
     Begin,
     /// COMMIT.

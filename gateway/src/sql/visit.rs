@@ -55,7 +55,7 @@ pub(crate) fn visit(statement: &DfStatement, visitor: &mut dyn QueryVisitor) -> 
 /// # Errors
 /// The errors of the visitor.
 pub(crate) fn visit_node(node: &impl Visit, visitor: &mut dyn QueryVisitor) -> Result<()> {
-    match node.visit(&mut Walk(visitor)) {
+    match node.visit(&mut VisitorAdapter(visitor)) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
@@ -63,33 +63,33 @@ pub(crate) fn visit_node(node: &impl Visit, visitor: &mut dyn QueryVisitor) -> R
 
 /// Adapts all visitors to sqlparser's trait. It is one type for all of them, because sqlparser
 /// makes a thousand functions for each type.
-struct Walk<'a>(&'a mut dyn QueryVisitor);
+struct VisitorAdapter<'a>(&'a mut dyn QueryVisitor);
 
-impl Visitor for Walk<'_> {
+impl Visitor for VisitorAdapter<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
-        go_on(self.0.enter(query))
+        to_control_flow(self.0.enter(query))
     }
 
     fn post_visit_query(&mut self, _: &Query) -> ControlFlow<Error> {
-        go_on(self.0.leave())
+        to_control_flow(self.0.leave())
     }
 
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<Error> {
-        go_on(self.0.expression(expression))
+        to_control_flow(self.0.expression(expression))
     }
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Error> {
-        go_on(self.0.table_factor(factor))
+        to_control_flow(self.0.table_factor(factor))
     }
 
     fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<Error> {
-        go_on(self.0.relation(relation))
+        to_control_flow(self.0.relation(relation))
     }
 }
 
-fn go_on(result: Result<()>) -> ControlFlow<Error> {
+fn to_control_flow(result: Result<()>) -> ControlFlow<Error> {
     match result {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => ControlFlow::Break(error),

@@ -41,38 +41,38 @@ pub(crate) fn check(
         columns_of,
         ctes: HashMap::new(),
     };
-    let of_all = max_columns.saturating_mul(max_columns);
-    let mut joined = Joined {
+    let widest_select_lookups = max_columns.saturating_mul(max_columns);
+    let mut joined = JoinWidthCheck {
         widths,
-        most: max_columns.saturating_mul(TABLES),
+        max_total_columns: max_columns.saturating_mul(TABLES),
         columns: 0,
-        most_lookups: of_all.saturating_mul(SELECTS),
+        max_lookups: widest_select_lookups.saturating_mul(SELECTS),
         lookups: 0,
     };
     visit(statement, &mut joined)
 }
 
-struct Joined<F> {
+struct JoinWidthCheck<F> {
     widths: Widths<F>,
-    most: usize,
+    max_total_columns: usize,
     columns: usize,
-    most_lookups: usize,
+    max_lookups: usize,
     lookups: usize,
 }
 
-impl<F: Fn(&str) -> Option<usize>> Joined<F> {
+impl<F: Fn(&str) -> Option<usize>> JoinWidthCheck<F> {
     /// Adds the columns of each join of a FROM, and returns the columns of the last join. Tables
     /// that are separated by commas count as joined, too.
     fn add_joins(&mut self, from: &[TableWithJoins]) -> usize {
         let mut width: usize = 0;
         for (joins, factor) in from.iter().flat_map(factors).enumerate() {
-            let of_factor = match factor {
+            let factor_width = match factor {
                 TableFactor::NestedJoin {
                     table_with_joins, ..
                 } => self.add_joins(std::slice::from_ref(table_with_joins)),
-                factor => self.widths.of_factor(factor),
+                factor => self.widths.factor_width(factor),
             };
-            width = width.saturating_add(of_factor);
+            width = width.saturating_add(factor_width);
             if joins > 0 {
                 self.columns = self.columns.saturating_add(width);
             }
@@ -82,28 +82,28 @@ impl<F: Fn(&str) -> Option<usize>> Joined<F> {
 
     fn add_select(&mut self, select: &Select) {
         let width = self.add_joins(&select.from);
-        let lookups = listed(select, width).saturating_mul(width);
+        let lookups = count_listed_columns(select, width).saturating_mul(width);
         self.lookups = self.lookups.saturating_add(lookups);
     }
 }
 
-impl<F: Fn(&str) -> Option<usize>> QueryVisitor for Joined<F> {
+impl<F: Fn(&str) -> Option<usize>> QueryVisitor for JoinWidthCheck<F> {
     fn enter(&mut self, query: &Query) -> Result<()> {
         self.widths.add_ctes(query);
         for select in selects(query) {
             self.add_select(select);
         }
-        if self.columns > self.most {
+        if self.columns > self.max_total_columns {
             return Err(Error::invalid(format!(
                 "the joins of the statement have {} columns together, but may have at most {}, which is {TABLES} times gateway.query.max_columns; join fewer tables, or select fewer columns of each before the join",
-                self.columns, self.most
+                self.columns, self.max_total_columns
             ))
             .with_sqlstate(SqlState::TooManyColumns));
         }
-        if self.lookups > self.most_lookups {
+        if self.lookups > self.max_lookups {
             return Err(Error::invalid(format!(
                 "the SELECTs of the statement list too many columns of wide tables: to find each column in its FROM, the planner would compare {} columns, and at most {} are allowed, as many as for {SELECTS} times SELECT * from a table with gateway.query.max_columns columns; list only the columns that you need instead of *, or join fewer wide tables",
-                self.lookups, self.most_lookups
+                self.lookups, self.max_lookups
             ))
             .with_sqlstate(SqlState::TooManyColumns));
         }
@@ -122,13 +122,13 @@ impl<F: Fn(&str) -> Option<usize>> Widths<F> {
     fn add_ctes(&mut self, query: &Query) {
         let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
         for cte in ctes {
-            let width = self.of_query(&cte.query);
-            let known = self.ctes.entry(identifier(&cte.alias.name)).or_default();
-            *known = width.max(*known);
+            let width = self.query_width(&cte.query);
+            let widest = self.ctes.entry(identifier(&cte.alias.name)).or_default();
+            *widest = width.max(*widest);
         }
     }
 
-    fn of_query(&mut self, query: &Query) -> usize {
+    fn query_width(&mut self, query: &Query) -> usize {
         self.add_ctes(query);
         let mut body = query.body.as_ref();
         loop {
@@ -137,28 +137,28 @@ impl<F: Fn(&str) -> Option<usize>> Widths<F> {
                     body = left.as_ref();
                     continue;
                 }
-                SetExpr::Select(select) => self.of_select(select),
-                SetExpr::Query(query) => self.of_query(query),
+                SetExpr::Select(select) => self.select_width(select),
+                SetExpr::Query(query) => self.query_width(query),
                 SetExpr::Values(values) => values.rows.first().map_or(0, |row| row.content.len()),
                 _ => 0,
             };
         }
     }
 
-    fn of_select(&mut self, select: &Select) -> usize {
+    fn select_width(&mut self, select: &Select) -> usize {
         // Computes the width only once, however many wildcards the list has: each computation walks
         // all queries within the FROM.
-        let width = self.of_from(&select.from);
-        listed(select, width)
+        let width = self.width_of_from(&select.from);
+        count_listed_columns(select, width)
     }
 
-    fn of_from(&mut self, from: &[TableWithJoins]) -> usize {
+    fn width_of_from(&mut self, from: &[TableWithJoins]) -> usize {
         let factors = from.iter().flat_map(factors);
-        let widths = factors.map(|factor| self.of_factor(factor));
+        let widths = factors.map(|factor| self.factor_width(factor));
         widths.fold(0, usize::saturating_add)
     }
 
-    fn of_factor(&mut self, factor: &TableFactor) -> usize {
+    fn factor_width(&mut self, factor: &TableFactor) -> usize {
         match factor {
             TableFactor::Table { name, .. } => {
                 let name = name.0.last().and_then(|part| part.as_ident());
@@ -168,17 +168,17 @@ impl<F: Fn(&str) -> Option<usize>> Widths<F> {
                 let cte = self.ctes.get(&name).copied();
                 cte.or_else(|| (self.columns_of)(&name)).unwrap_or(1)
             }
-            TableFactor::Derived { subquery, .. } => self.of_query(subquery),
+            TableFactor::Derived { subquery, .. } => self.query_width(subquery),
             TableFactor::NestedJoin {
                 table_with_joins, ..
-            } => self.of_from(std::slice::from_ref(table_with_joins)),
+            } => self.width_of_from(std::slice::from_ref(table_with_joins)),
             _ => 1,
         }
     }
 }
 
 /// Returns how many columns a SELECT lists if its FROM has `width` columns.
-fn listed(select: &Select, width: usize) -> usize {
+fn count_listed_columns(select: &Select, width: usize) -> usize {
     let widths = select.projection.iter().map(|item| match item {
         SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => width,
         _ => 1,

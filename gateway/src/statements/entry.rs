@@ -12,7 +12,7 @@ use volary_catalog::access::Rights;
 use volary_flight_proto::ids::{QueryId, SessionId};
 use volary_flight_proto::{Error, ErrorCode, SqlState};
 
-use super::work::{Gathers, Work};
+use super::work::{Gathers, WorkerStatistics};
 use super::{Issuer, StatementStatus};
 use crate::sql::without_passwords;
 use crate::url_credentials;
@@ -22,7 +22,7 @@ const MAX_TEXT_BYTES: usize = 4 * 1024;
 
 /// The phase of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum Phase {
     /// The statement is parsed and planned.
     Planning,
     /// The statement waits for a place to run.
@@ -31,7 +31,7 @@ pub enum State {
     Running,
 }
 
-impl State {
+impl Phase {
     /// Returns the name of the phase in system.queries.
     pub fn name(self) -> &'static str {
         match self {
@@ -47,12 +47,12 @@ pub(super) struct Entry {
     issuer: Issuer,
     text: String,
     started: SystemTime,
-    since: Instant,
+    started_at: Instant,
     phases: Mutex<Phases>,
     rows: AtomicU64,
     sent_bytes: AtomicU64,
     /// Number of rows that were written. It is set when the whole work is done.
-    done: OnceLock<u64>,
+    rows_when_done: OnceLock<u64>,
     fate: Mutex<Fate>,
     ended: CancellationToken,
 }
@@ -66,18 +66,18 @@ enum Fate {
     /// error.
     Ended(ErrorCode, String),
     /// The changes of the statement are being made visible. Nobody can end it any more.
-    Commits,
+    Committing,
 }
 
 /// The progress of a statement through its phases.
 #[derive(Debug, Default)]
 struct Phases {
     /// Time that the planning took. A query may have been planned before it was listed.
-    planned_in: Option<Duration>,
+    planning_time: Option<Duration>,
     queued_at: Option<Instant>,
-    runs_at: Option<Instant>,
+    running_at: Option<Instant>,
     /// Holds the memory pool of the statement while it runs.
-    memory: Weak<RuntimeEnv>,
+    runtime_env: Weak<RuntimeEnv>,
     gathers: Option<Gathers>,
 }
 
@@ -85,13 +85,13 @@ impl Entry {
     pub(super) fn new(issuer: Issuer, text: &str) -> Self {
         Self {
             issuer,
-            text: url_credentials::listed(&without_passwords(&beginning(text))).into_owned(),
+            text: url_credentials::listable_text(&without_passwords(&truncated(text))).into_owned(),
             started: SystemTime::now(),
-            since: Instant::now(),
+            started_at: Instant::now(),
             phases: Mutex::default(),
             rows: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
-            done: OnceLock::new(),
+            rows_when_done: OnceLock::new(),
             fate: Mutex::default(),
             ended: CancellationToken::new(),
         }
@@ -109,28 +109,28 @@ impl Entry {
     }
 
     /// Returns whether a user with these rights may see and end the statement.
-    pub(super) fn is_of(&self, by: &Rights) -> bool {
-        self.issuer.is(by)
+    pub(super) fn is_accessible_to(&self, by: &Rights) -> bool {
+        self.issuer.is_accessible_to(by)
     }
 
-    pub(super) fn planned(&self, plan: &Arc<dyn ExecutionPlan>, planned_in: Duration) {
+    pub(super) fn set_planned(&self, plan: &Arc<dyn ExecutionPlan>, planned_in: Duration) {
         let gathers = Gathers::of(plan);
         let mut phases = self.phases.lock();
         phases.gathers = Some(gathers);
-        phases.planned_in = Some(planned_in);
+        phases.planning_time = Some(planned_in);
     }
 
-    pub(super) fn waits(&self) {
+    pub(super) fn set_queued(&self) {
         self.phases.lock().queued_at = Some(Instant::now());
     }
 
-    pub(super) fn runs(&self, env: &Arc<RuntimeEnv>) {
+    pub(super) fn set_running(&self, env: &Arc<RuntimeEnv>) {
         let mut phases = self.phases.lock();
-        phases.runs_at = Some(Instant::now());
-        phases.memory = Arc::downgrade(env);
+        phases.running_at = Some(Instant::now());
+        phases.runtime_env = Arc::downgrade(env);
     }
 
-    pub(super) fn sent(&self, bytes: usize) {
+    pub(super) fn add_sent_bytes(&self, bytes: usize) {
         self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
@@ -142,12 +142,12 @@ impl Entry {
         self.rows.load(Ordering::Relaxed)
     }
 
-    pub(super) fn done(&self, rows: u64) {
-        self.done.get_or_init(|| rows);
+    pub(super) fn set_done(&self, rows: u64) {
+        self.rows_when_done.get_or_init(|| rows);
     }
 
     pub(super) fn rows_when_done(&self) -> Option<u64> {
-        self.done.get().copied()
+        self.rows_when_done.get().copied()
     }
 
     /// Ends the statement. Returns false if the statement commits and cannot be ended any more.
@@ -157,7 +157,7 @@ impl Entry {
         match &*fate {
             Fate::Open => *fate = Fate::Ended(code, why.to_owned()),
             Fate::Ended(..) => {}
-            Fate::Commits => return false,
+            Fate::Committing => return false,
         }
         self.ended.cancel();
         true
@@ -165,12 +165,12 @@ impl Entry {
 
     /// Notes that the statement commits. Returns false if the statement was ended and must not
     /// commit.
-    pub(super) fn commits(&self) -> bool {
+    pub(super) fn begin_commit(&self) -> bool {
         let mut fate = self.fate.lock();
         if let Fate::Open = &*fate {
-            *fate = Fate::Commits;
+            *fate = Fate::Committing;
         }
-        matches!(&*fate, Fate::Commits)
+        matches!(&*fate, Fate::Committing)
     }
 
     pub(super) fn ended(&self) -> &CancellationToken {
@@ -180,7 +180,7 @@ impl Entry {
     pub(super) fn error(&self, id: QueryId) -> Error {
         let (code, why) = match &*self.fate.lock() {
             Fate::Ended(code, why) => (*code, why.clone()),
-            Fate::Open | Fate::Commits => (ErrorCode::Cancelled, "it was ended".to_owned()),
+            Fate::Open | Fate::Committing => (ErrorCode::Cancelled, "it was ended".to_owned()),
         };
         let error = Error::new(code, format!("query {id}: {why}"));
         // Of the limits, only that of the memory ends a statement that runs.
@@ -192,11 +192,11 @@ impl Entry {
 
     /// Returns the number of bytes of the gateway's memory that the statement's operators hold.
     pub(super) fn memory_bytes(&self) -> usize {
-        let env = self.phases.lock().memory.upgrade();
+        let env = self.phases.lock().runtime_env.upgrade();
         env.map_or(0, |env| env.memory_pool.reserved())
     }
 
-    pub(super) fn work(&self) -> Option<Work> {
+    pub(super) fn work(&self) -> Option<WorkerStatistics> {
         let gathers = self.phases.lock().gathers.clone()?;
         Some(gathers.work())
     }
@@ -207,20 +207,20 @@ impl Entry {
         let phases = self.phases.lock();
         let now = Instant::now();
         let until_queued = phases.queued_at.unwrap_or(now);
-        let until_running = phases.runs_at.unwrap_or(now);
+        let until_running = phases.running_at.unwrap_or(now);
         StatementStatus {
             id,
             issuer: self.issuer.clone(),
             text: self.text.clone(),
-            state: match (phases.queued_at, phases.runs_at) {
-                (_, Some(_)) => State::Running,
-                (Some(_), None) => State::Queued,
-                (None, None) => State::Planning,
+            phase: match (phases.queued_at, phases.running_at) {
+                (_, Some(_)) => Phase::Running,
+                (Some(_), None) => Phase::Queued,
+                (None, None) => Phase::Planning,
             },
             started: self.started,
             planning: phases
-                .planned_in
-                .unwrap_or(until_queued.duration_since(self.since)),
+                .planning_time
+                .unwrap_or(until_queued.duration_since(self.started_at)),
             queued: until_running.duration_since(until_queued),
             running: now.duration_since(until_running),
             sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
@@ -230,7 +230,7 @@ impl Entry {
     }
 }
 
-fn beginning(text: &str) -> String {
+fn truncated(text: &str) -> String {
     let end = text.floor_char_boundary(MAX_TEXT_BYTES);
     if end == text.len() {
         text.to_owned()

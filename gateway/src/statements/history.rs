@@ -9,7 +9,7 @@ use super::StatementStatus;
 
 /// How a statement ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum EndOutcome {
     /// The statement did all of its work.
     Finished {
         /// Number of rows that were sent or written.
@@ -26,7 +26,7 @@ pub enum Outcome {
     },
 }
 
-impl Outcome {
+impl EndOutcome {
     /// Creates the outcome of a statement that failed with `error` after it had sent `rows` rows.
     pub(super) fn failed(rows: u64, error: &Error) -> Self {
         // The text has limited length, and is what clients are sent.
@@ -61,42 +61,42 @@ impl Outcome {
 
 /// A statement that has ended.
 #[derive(Debug, Clone)]
-pub struct Ended {
+pub struct EndedStatement {
     /// Status of the statement at its end.
     pub status: StatementStatus,
     /// How the statement ended.
-    pub outcome: Outcome,
+    pub outcome: EndOutcome,
 }
 
 /// The statements that ended last.
 #[derive(Debug)]
 pub(super) struct History {
-    most: usize,
-    ended: Mutex<VecDeque<Ended>>,
+    max_entries: usize,
+    ended: Mutex<VecDeque<EndedStatement>>,
 }
 
 impl History {
     pub(super) fn new(most: usize) -> Self {
         Self {
-            most,
+            max_entries: most,
             ended: Mutex::default(),
         }
     }
 
     /// Adds a statement. If there are too many, the oldest one is forgotten.
-    pub(super) fn add(&self, ended: Ended) {
-        if self.most == 0 {
+    pub(super) fn add(&self, ended: EndedStatement) {
+        if self.max_entries == 0 {
             return;
         }
         let mut all = self.ended.lock();
-        if all.len() == self.most {
+        if all.len() == self.max_entries {
             all.pop_front();
         }
         all.push_back(ended);
     }
 
     /// Returns all statements, oldest first.
-    pub(super) fn all(&self) -> Vec<Ended> {
+    pub(super) fn all(&self) -> Vec<EndedStatement> {
         self.ended.lock().iter().cloned().collect()
     }
 }

@@ -22,20 +22,20 @@ use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 use volary_flight_proto::ids::{QueryId, SessionId};
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::memory::LEAST_ENDED_BYTES;
+use volary_node::memory::MIN_ENDED_BYTES;
 
 use entry::Entry;
-pub use entry::State;
+pub use entry::Phase;
 use history::History;
-pub use history::{Ended, Outcome};
-pub use work::Work;
+pub use history::{EndOutcome, EndedStatement};
+pub use work::WorkerStatistics;
 
 use volary_catalog::access::Rights;
 
 /// Maximum number of queries that are started before their rows are asked for. The first rows of
 /// each query are kept, which takes a few MiB. Further polled queries run when their rows are asked
 /// for.
-pub(crate) const MOST_POLLED: usize = 128;
+pub(crate) const MAX_POLLED: usize = 128;
 
 /// The user, the session and the client that sent a statement.
 #[derive(Debug, Clone)]
@@ -52,8 +52,8 @@ pub struct Issuer {
 
 impl Issuer {
     /// Returns whether a user with these rights is the issuer, or may act for the issuer.
-    fn is(&self, by: &Rights) -> bool {
-        by.act_for(&self.user)
+    fn is_accessible_to(&self, by: &Rights) -> bool {
+        by.may_act_for(&self.user)
     }
 }
 
@@ -67,7 +67,7 @@ pub struct StatementStatus {
     /// Text of the statement, cut if it is long.
     pub text: String,
     /// Phase of the statement.
-    pub state: State,
+    pub phase: Phase,
     /// Time at which the statement was listed.
     pub started: SystemTime,
     /// Time that the planning took.
@@ -81,7 +81,7 @@ pub struct StatementStatus {
     /// Number of bytes of the gateway's memory that the statement holds.
     pub memory_bytes: u64,
     /// The work of the workers for the statement.
-    pub work: Work,
+    pub work: WorkerStatistics,
 }
 
 /// The statements of this gateway.
@@ -96,21 +96,21 @@ pub struct Statements {
 impl Statements {
     /// Creates an empty list. The last `remembered` statements that have ended are kept for
     /// system.query_log.
-    pub fn new(remembered: usize) -> Self {
+    pub fn new(history_size: usize) -> Self {
         Self {
             by_id: Mutex::default(),
-            history: History::new(remembered),
+            history: History::new(history_size),
         }
     }
 
     /// Lists a statement in the phase of planning. It is listed until the returned value is
     /// dropped.
-    pub fn enter(self: &Arc<Self>, id: QueryId, issuer: Issuer, text: &str) -> Listed {
+    pub fn add(self: &Arc<Self>, id: QueryId, issuer: Issuer, text: &str) -> ListedStatement {
         let entry = Arc::new(Entry::new(issuer, text));
         let mut by_id = self.by_id.lock();
         by_id.entry(id).or_default().push(Arc::clone(&entry));
         drop(by_id);
-        Listed {
+        ListedStatement {
             id,
             entry,
             statements: Arc::clone(self),
@@ -123,8 +123,8 @@ impl Statements {
     /// nothing that this user may end, or if the statement commits what it has written.
     pub(crate) fn end_by(&self, by: &Rights, id: QueryId, why: &str) -> bool {
         let mut ended = false;
-        for entry in self.of(id) {
-            ended |= entry.is_of(by) && entry.end(ErrorCode::Cancelled, why);
+        for entry in self.entries_of(id) {
+            ended |= entry.is_accessible_to(by) && entry.end(ErrorCode::Cancelled, why);
         }
         ended
     }
@@ -137,7 +137,7 @@ impl Statements {
         entries.sort_by_cached_key(|(_, entry)| Reverse(entry.memory_bytes()));
         let ended = entries
             .into_iter()
-            .take_while(|(_, entry)| entry.memory_bytes() >= LEAST_ENDED_BYTES)
+            .take_while(|(_, entry)| entry.memory_bytes() >= MIN_ENDED_BYTES)
             .find(|(_, entry)| entry.end(ErrorCode::ResourceExhausted, why));
         ended.map(|(id, entry)| (id, entry.memory_bytes()))
     }
@@ -157,7 +157,7 @@ impl Statements {
         let entries = self.entries();
         let mut all: Vec<_> = entries
             .into_iter()
-            .filter(|(_, entry)| entry.is_of(by))
+            .filter(|(_, entry)| entry.is_accessible_to(by))
             .map(|(id, entry)| entry.status(id))
             .collect();
         all.sort_by_key(|status| status.started);
@@ -166,29 +166,29 @@ impl Statements {
 
     /// Returns the work of the workers for a query. Returns `None` if nobody works on the query, or
     /// if it has no plan yet.
-    pub fn work(&self, id: QueryId) -> Option<Work> {
-        self.of(id).iter().find_map(|entry| entry.work())
+    pub fn work(&self, id: QueryId) -> Option<WorkerStatistics> {
+        self.entries_of(id).iter().find_map(|entry| entry.work())
     }
 
     /// Returns the statements that have ended and are remembered, in the order in which they ended.
     /// Users see their own statements, and administrators see all.
-    pub fn ended(&self, by: &Rights) -> Vec<Ended> {
+    pub fn ended(&self, by: &Rights) -> Vec<EndedStatement> {
         let mut ended = self.history.all();
-        ended.retain(|ended| ended.status.issuer.is(by));
+        ended.retain(|ended| ended.status.issuer.is_accessible_to(by));
         ended
     }
 
     /// Returns a handle with which the work on a statement notes its progress. If the statement is
     /// not listed, the notes are lost.
-    pub(crate) fn noted(&self, id: QueryId) -> Noted {
-        let entry = self.of(id).into_iter().next();
-        entry.map_or_else(Noted::unlisted, Noted)
+    pub(crate) fn progress(&self, id: QueryId) -> ProgressHandle {
+        let entry = self.entries_of(id).into_iter().next();
+        entry.map_or_else(ProgressHandle::unlisted, ProgressHandle)
     }
 
     /// Notes that a statement has done its work, and how many rows it wrote.
-    pub(crate) fn done(&self, id: QueryId, rows: u64) {
-        for entry in self.of(id) {
-            entry.done(rows);
+    pub(crate) fn set_done(&self, id: QueryId, rows: u64) {
+        for entry in self.entries_of(id) {
+            entry.set_done(rows);
         }
     }
 
@@ -198,8 +198,12 @@ impl Statements {
     /// # Errors
     /// The error with which the statement was ended, such as `CANCELLED`. Nothing may become
     /// visible then.
-    pub(crate) fn commits(&self, id: QueryId) -> Result<()> {
-        match self.of(id).into_iter().find(|entry| !entry.commits()) {
+    pub(crate) fn begin_commit(&self, id: QueryId) -> Result<()> {
+        match self
+            .entries_of(id)
+            .into_iter()
+            .find(|entry| !entry.begin_commit())
+        {
             Some(entry) => Err(entry.error(id)),
             None => Ok(()),
         }
@@ -213,21 +217,21 @@ impl Statements {
         entries.collect()
     }
 
-    fn of(&self, id: QueryId) -> Vec<Arc<Entry>> {
+    fn entries_of(&self, id: QueryId) -> Vec<Arc<Entry>> {
         self.by_id.lock().get(&id).cloned().unwrap_or_default()
     }
 }
 
 /// A statement that is listed as long as this value lives.
 #[derive(Debug)]
-pub struct Listed {
+pub struct ListedStatement {
     id: QueryId,
     entry: Arc<Entry>,
     statements: Arc<Statements>,
     is_remembered: AtomicBool,
 }
 
-impl Listed {
+impl ListedStatement {
     /// Does the work of the statement. If the statement is ended, the work is dropped. It is also
     /// dropped if `too_late` completes, with the error that `too_late` returns. A statement that
     /// commits by then is waited for instead, because its changes become visible.
@@ -235,7 +239,7 @@ impl Listed {
     /// # Errors
     /// The errors of the work. The error with which the statement was ended, such as `CANCELLED`.
     /// The error that `too_late` returns.
-    pub(crate) async fn unless_ended<T>(
+    pub(crate) async fn run_until_ended<T>(
         &self,
         work: impl Future<Output = Result<T>>,
         too_late: impl Future<Output = Error>,
@@ -259,7 +263,7 @@ impl Listed {
     }
 
     /// Completes when the statement is ended, with the error that its client is sent.
-    pub fn ending(&self) -> impl Future<Output = Error> + Send + use<> {
+    pub fn wait_for_end(&self) -> impl Future<Output = Error> + Send + use<> {
         let (id, entry) = (self.id, Arc::clone(&self.entry));
         async move {
             entry.ended().cancelled().await;
@@ -268,49 +272,51 @@ impl Listed {
     }
 
     /// Counts bytes that the client was sent.
-    pub fn sent(&self, bytes: usize) {
-        self.entry.sent(bytes);
+    pub fn add_sent_bytes(&self, bytes: usize) {
+        self.entry.add_sent_bytes(bytes);
     }
 
     /// Returns a handle with which the work on the statement notes its progress.
-    pub fn noted(&self) -> Noted {
-        Noted(Arc::clone(&self.entry))
+    pub fn progress(&self) -> ProgressHandle {
+        ProgressHandle(Arc::clone(&self.entry))
     }
 
     /// Notes that the call was answered. The statement is remembered as finished if its work is
     /// done. Otherwise it continues in another call, and this call is not remembered.
-    pub fn answered(&self) {
+    pub fn set_answered(&self) {
         match self.entry.rows_when_done() {
-            Some(rows) => self.remember(Outcome::Finished { rows }),
+            Some(rows) => self.remember(EndOutcome::Finished { rows }),
             None => self.is_remembered.store(true, Ordering::Relaxed),
         }
     }
 
     /// Remembers the statement as one whose rows were all sent.
-    pub(crate) fn sent_all(&self) {
+    pub(crate) fn set_finished(&self) {
         let rows = self.entry.rows();
-        self.remember(Outcome::Finished { rows });
+        self.remember(EndOutcome::Finished { rows });
     }
 
     /// Remembers the statement as one that has failed.
-    pub fn failed(&self, error: &Error) {
-        self.remember(Outcome::failed(self.entry.rows(), error));
+    pub fn set_failed(&self, error: &Error) {
+        self.remember(EndOutcome::failed(self.entry.rows(), error));
     }
 
-    fn remember(&self, outcome: Outcome) {
+    fn remember(&self, outcome: EndOutcome) {
         if self.is_remembered.swap(true, Ordering::Relaxed) {
             return;
         }
         let status = self.entry.status(self.id);
-        self.statements.history.add(Ended { status, outcome });
+        self.statements
+            .history
+            .add(EndedStatement { status, outcome });
     }
 }
 
-impl Drop for Listed {
+impl Drop for ListedStatement {
     fn drop(&mut self) {
         if !self.is_remembered.load(Ordering::Relaxed) {
             let left = Error::new(ErrorCode::Cancelled, "the client went away");
-            self.failed(&left);
+            self.set_failed(&left);
         }
         let mut by_id = self.statements.by_id.lock();
         if let Some(entries) = by_id.get_mut(&self.id) {
@@ -324,9 +330,9 @@ impl Drop for Listed {
 
 /// A handle on a statement, for those who work on it and note its progress.
 #[derive(Debug, Clone)]
-pub struct Noted(Arc<Entry>);
+pub struct ProgressHandle(Arc<Entry>);
 
-impl Noted {
+impl ProgressHandle {
     /// Creates a handle on a statement that is not listed.
     pub(crate) fn unlisted() -> Self {
         Self(Arc::new(Entry::unlisted()))
@@ -348,23 +354,23 @@ impl Noted {
     }
 
     /// Returns the work of the workers for the statement, or `None` if it is not planned yet.
-    pub(crate) fn work(&self) -> Option<Work> {
+    pub(crate) fn work(&self) -> Option<WorkerStatistics> {
         self.0.work()
     }
 
     /// Notes the plan of a query, and how long the planning took.
-    pub(crate) fn planned(&self, plan: &Arc<dyn ExecutionPlan>, planned_in: Duration) {
-        self.0.planned(plan, planned_in);
+    pub(crate) fn set_planned(&self, plan: &Arc<dyn ExecutionPlan>, planned_in: Duration) {
+        self.0.set_planned(plan, planned_in);
     }
 
     /// Notes that the statement waits for a place to run.
-    pub(crate) fn waits(&self) {
-        self.0.waits();
+    pub(crate) fn set_queued(&self) {
+        self.0.set_queued();
     }
 
     /// Notes that the statement runs, and that `env` has its memory pool.
-    pub(crate) fn runs(&self, env: &Arc<RuntimeEnv>) {
-        self.0.runs(env);
+    pub(crate) fn set_running(&self, env: &Arc<RuntimeEnv>) {
+        self.0.set_running(env);
     }
 }
 
@@ -376,7 +382,7 @@ mod tests {
     use super::*;
 
     fn kea() -> Rights {
-        Rights::open("kea")
+        Rights::of_open_cluster("kea")
     }
 
     fn issuer() -> Issuer {
@@ -391,14 +397,14 @@ mod tests {
     #[test]
     fn a_statement_is_listed_as_long_as_it_is_worked_on() {
         let (statements, id) = (Arc::new(Statements::new(2)), QueryId::new());
-        let planned = statements.enter(id, issuer(), "SELECT 1");
-        let streamed = statements.enter(id, issuer(), "SELECT 1");
-        planned.noted().waits();
-        streamed.noted().waits();
-        streamed.sent(7);
+        let planned = statements.add(id, issuer(), "SELECT 1");
+        let streamed = statements.add(id, issuer(), "SELECT 1");
+        planned.progress().set_queued();
+        streamed.progress().set_queued();
+        streamed.add_sent_bytes(7);
         let all = statements.all(&kea());
         assert_eq!(all.len(), 2);
-        assert!(all.iter().all(|status| status.state == State::Queued));
+        assert!(all.iter().all(|status| status.phase == Phase::Queued));
         assert_eq!(all.iter().map(|status| status.sent_bytes).sum::<u64>(), 7);
         drop(planned);
         assert_eq!(statements.all(&kea()).len(), 1);
@@ -409,7 +415,7 @@ mod tests {
     #[test]
     fn a_long_statement_is_listed_by_its_beginning() {
         let statements = Arc::new(Statements::new(2));
-        let _listed = statements.enter(QueryId::new(), issuer(), &"ä".repeat(100_000));
+        let _listed = statements.add(QueryId::new(), issuer(), &"ä".repeat(100_000));
         let text = &statements.all(&kea())[0].text;
         assert!(text.len() < 10_000);
         assert!(text.ends_with('…'));
@@ -418,14 +424,14 @@ mod tests {
     #[tokio::test]
     async fn one_that_is_ended_drops_its_work_and_says_why() {
         let (statements, id) = (Arc::new(Statements::new(2)), QueryId::new());
-        let listed = statements.enter(id, issuer(), "SELECT 1");
+        let listed = statements.add(id, issuer(), "SELECT 1");
         let held = Arc::new(());
         let work_holds = Arc::clone(&held);
         let work = async move {
             let _held = work_holds;
             std::future::pending::<Result<()>>().await
         };
-        let work = listed.unless_ended(work, std::future::pending());
+        let work = listed.run_until_ended(work, std::future::pending());
         let (result, ended) =
             tokio::join!(work, async { statements.end_by(&kea(), id, "KILL by kea") });
         assert!(ended);
@@ -441,9 +447,9 @@ mod tests {
     async fn the_largest_is_ended_unless_it_commits() {
         let statements = Arc::new(Statements::new(2));
         let holding = |bytes: usize| {
-            let listed = statements.enter(QueryId::new(), issuer(), "SELECT 1");
+            let listed = statements.add(QueryId::new(), issuer(), "SELECT 1");
             let env = Arc::new(RuntimeEnv::default());
-            listed.noted().runs(&env);
+            listed.progress().set_running(&env);
             let held = MemoryConsumer::new("Sort").register(&env.memory_pool);
             held.grow(bytes);
             (listed, env, held)
@@ -452,10 +458,10 @@ mod tests {
         let _too_small = holding(MIB - 1);
         let (small, large, larger) = (holding(5 * MIB), holding(7 * MIB), holding(9 * MIB));
         assert_eq!(statements.memory_bytes(), 22 * MIB - 1);
-        statements.commits(larger.0.id()).unwrap();
+        statements.begin_commit(larger.0.id()).unwrap();
         let ended = statements.end_largest("too much");
         assert_eq!(ended, Some((large.0.id(), 7 * MIB)));
-        let error = large.0.ending().await;
+        let error = large.0.wait_for_end().await;
         assert_eq!(error.code(), ErrorCode::ResourceExhausted);
         assert!(error.message().contains("too much"), "{error}");
         drop(large);
@@ -468,10 +474,10 @@ mod tests {
     #[tokio::test]
     async fn one_that_commits_is_waited_for_and_one_that_is_ended_does_not_commit() {
         let (statements, id) = (Arc::new(Statements::new(2)), QueryId::new());
-        let listed = statements.enter(id, issuer(), "INSERT");
+        let listed = statements.add(id, issuer(), "INSERT");
         let (begun, wait) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
         let work = async {
-            statements.commits(id)?;
+            statements.begin_commit(id)?;
             begun.notify_one();
             wait.notified().await;
             Ok(7)
@@ -482,28 +488,28 @@ mod tests {
             wait.notify_one();
             Error::invalid("too late")
         };
-        assert_eq!(listed.unless_ended(work, too_late).await.unwrap(), 7);
+        assert_eq!(listed.run_until_ended(work, too_late).await.unwrap(), 7);
         drop(listed);
 
-        let listed = statements.enter(id, issuer(), "INSERT");
+        let listed = statements.add(id, issuer(), "INSERT");
         assert!(statements.end_by(&kea(), id, "KILL by kea"));
-        let error = statements.commits(id).unwrap_err();
+        let error = statements.begin_commit(id).unwrap_err();
         assert!(error.message().contains("KILL by kea"), "{error}");
         drop(listed);
-        statements.commits(id).unwrap();
+        statements.begin_commit(id).unwrap();
     }
 
     #[test]
     fn the_last_ones_that_have_ended_are_remembered_once_each() {
         let statements = Arc::new(Statements::new(2));
-        let enter = |text: &str| statements.enter(QueryId::new(), issuer(), text);
-        enter("forgotten").sent_all();
+        let enter = |text: &str| statements.add(QueryId::new(), issuer(), text);
+        enter("forgotten").set_finished();
         let written = enter("written");
-        statements.done(written.id(), 5);
-        written.answered();
-        enter("planned, and goes on").answered();
+        statements.set_done(written.id(), 5);
+        written.set_answered();
+        enter("planned, and goes on").set_answered();
         let left = enter("left");
-        left.noted().add_rows(7);
+        left.progress().add_rows(7);
         drop(left);
         let ended = statements.ended(&kea());
         let texts: Vec<_> = ended
@@ -511,7 +517,7 @@ mod tests {
             .map(|ended| ended.status.text.as_str())
             .collect();
         assert_eq!(texts, ["written", "left"]);
-        assert_eq!(ended[0].outcome, Outcome::Finished { rows: 5 });
+        assert_eq!(ended[0].outcome, EndOutcome::Finished { rows: 5 });
         assert_eq!(ended[1].outcome.name(), "cancelled");
         assert_eq!(ended[1].outcome.rows(), 7);
     }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
-use volary_gather::report::Reports;
+use volary_gather::report::StreamReports;
 
 use volary_planner::gather::GatherExec;
 
 /// The work that workers have done for a query so far. While the query runs, the numbers of
 /// segments, rows and bytes include only workers that have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct WorkerStatistics {
     /// Number of workers that are asked. A worker counts once for each gather.
     pub workers: u64,
     /// Number of these workers whose rows have all arrived.
@@ -28,13 +28,13 @@ pub struct Work {
 /// The gathers of a plan. The plan itself is not kept: operators that outlive their query would
 /// keep the rows that they have collected, and the tasks that feed them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Gathers(Vec<OneGather>);
+pub(super) struct Gathers(Vec<GatherSummary>);
 
 #[derive(Debug, Clone)]
-struct OneGather {
+struct GatherSummary {
     workers: u64,
     shards: u64,
-    reports: Reports,
+    reports: StreamReports,
 }
 
 impl Gathers {
@@ -47,7 +47,7 @@ impl Gathers {
     fn add(&mut self, plan: &Arc<dyn ExecutionPlan>) {
         if let Some(gather) = plan.downcast_ref::<GatherExec>() {
             let scans = gather.targets().iter().flat_map(|target| &target.scans);
-            self.0.push(OneGather {
+            self.0.push(GatherSummary {
                 workers: gather.targets().len() as u64,
                 shards: scans.map(|scan| scan.shards.len() as u64).sum(),
                 reports: gather.reports().clone(),
@@ -59,8 +59,8 @@ impl Gathers {
     }
 
     /// Returns the work that was done so far.
-    pub(super) fn work(&self) -> Work {
-        let mut work = Work::default();
+    pub(super) fn work(&self) -> WorkerStatistics {
+        let mut work = WorkerStatistics::default();
         for gather in &self.0 {
             work.workers += gather.workers;
             work.shards += gather.shards;

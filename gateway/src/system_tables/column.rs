@@ -12,12 +12,12 @@ const TIME_ZONE: &str = "UTC";
 /// A column of a table that has a row for each `R`.
 pub(super) struct Column<R> {
     name: &'static str,
-    value: Value<R>,
+    value: ColumnValue<R>,
 }
 
 /// The type of a column, and the function that takes the value from a row. Times are microseconds
 /// since 1970.
-enum Value<R> {
+enum ColumnValue<R> {
     Text(fn(&R) -> String),
     OptionalText(fn(&R) -> Option<String>),
     Number(fn(&R) -> u64),
@@ -30,44 +30,44 @@ enum Value<R> {
 impl<R> Column<R> {
     /// Describes a column of texts.
     pub(super) const fn text(name: &'static str, value: fn(&R) -> String) -> Self {
-        let value = Value::Text(value);
+        let value = ColumnValue::Text(value);
         Self { name, value }
     }
 
     /// Describes a column of texts in which NULLs may be.
     pub(super) const fn optional_text(name: &'static str, value: fn(&R) -> Option<String>) -> Self {
-        let value = Value::OptionalText(value);
+        let value = ColumnValue::OptionalText(value);
         Self { name, value }
     }
 
     /// Describes a column of counts or sizes. A number that SQL's BIGINT does not have becomes the
     /// largest one that it has.
     pub(super) const fn number(name: &'static str, value: fn(&R) -> u64) -> Self {
-        let value = Value::Number(value);
+        let value = ColumnValue::Number(value);
         Self { name, value }
     }
 
     /// Describes a column of counts or sizes in which NULLs may be.
     pub(super) const fn optional_number(name: &'static str, value: fn(&R) -> Option<u64>) -> Self {
-        let value = Value::OptionalNumber(value);
+        let value = ColumnValue::OptionalNumber(value);
         Self { name, value }
     }
 
     /// Describes a column of booleans.
     pub(super) const fn boolean(name: &'static str, value: fn(&R) -> bool) -> Self {
-        let value = Value::Boolean(value);
+        let value = ColumnValue::Boolean(value);
         Self { name, value }
     }
 
     /// Describes a column of times. A value is a number of microseconds since 1970.
     pub(super) const fn time(name: &'static str, value: fn(&R) -> i64) -> Self {
-        let value = Value::Time(value);
+        let value = ColumnValue::Time(value);
         Self { name, value }
     }
 
     /// Describes a column of times in which NULLs may be.
     pub(super) const fn optional_time(name: &'static str, value: fn(&R) -> Option<i64>) -> Self {
-        let value = Value::OptionalTime(value);
+        let value = ColumnValue::OptionalTime(value);
         Self { name, value }
     }
 
@@ -75,13 +75,13 @@ impl<R> Column<R> {
     pub(super) fn field(&self) -> Field {
         let time = || DataType::Timestamp(TimeUnit::Microsecond, Some(TIME_ZONE.into()));
         let (data_type, is_nullable) = match &self.value {
-            Value::Text(_) => (DataType::Utf8, false),
-            Value::OptionalText(_) => (DataType::Utf8, true),
-            Value::Number(_) => (DataType::Int64, false),
-            Value::OptionalNumber(_) => (DataType::Int64, true),
-            Value::Boolean(_) => (DataType::Boolean, false),
-            Value::Time(_) => (time(), false),
-            Value::OptionalTime(_) => (time(), true),
+            ColumnValue::Text(_) => (DataType::Utf8, false),
+            ColumnValue::OptionalText(_) => (DataType::Utf8, true),
+            ColumnValue::Number(_) => (DataType::Int64, false),
+            ColumnValue::OptionalNumber(_) => (DataType::Int64, true),
+            ColumnValue::Boolean(_) => (DataType::Boolean, false),
+            ColumnValue::Time(_) => (time(), false),
+            ColumnValue::OptionalTime(_) => (time(), true),
         };
         Field::new(self.name, data_type, is_nullable)
     }
@@ -91,30 +91,30 @@ impl<R> Column<R> {
         let rows = rows.iter();
         let times = |times: TimestampMicrosecondArray| Arc::new(times.with_timezone(TIME_ZONE));
         match &self.value {
-            Value::Text(value) => Arc::new(StringArray::from_iter_values(rows.map(value))),
-            Value::OptionalText(value) => Arc::new(rows.map(value).collect::<StringArray>()),
-            Value::Number(value) => {
-                let numbers = rows.map(|row| signed(value(row)));
+            ColumnValue::Text(value) => Arc::new(StringArray::from_iter_values(rows.map(value))),
+            ColumnValue::OptionalText(value) => Arc::new(rows.map(value).collect::<StringArray>()),
+            ColumnValue::Number(value) => {
+                let numbers = rows.map(|row| to_bigint(value(row)));
                 Arc::new(Int64Array::from_iter_values(numbers))
             }
-            Value::OptionalNumber(value) => {
-                let numbers = rows.map(|row| value(row).map(signed));
+            ColumnValue::OptionalNumber(value) => {
+                let numbers = rows.map(|row| value(row).map(to_bigint));
                 Arc::new(numbers.collect::<Int64Array>())
             }
-            Value::Boolean(value) => {
+            ColumnValue::Boolean(value) => {
                 let values = rows.map(|row| Some(value(row)));
                 Arc::new(values.collect::<BooleanArray>())
             }
-            Value::Time(value) => {
+            ColumnValue::Time(value) => {
                 times(TimestampMicrosecondArray::from_iter_values(rows.map(value)))
             }
-            Value::OptionalTime(value) => times(rows.map(value).collect()),
+            ColumnValue::OptionalTime(value) => times(rows.map(value).collect()),
         }
     }
 }
 
 /// Converts a count or a size for a column of 64-bit integers.
-fn signed(number: u64) -> i64 {
+fn to_bigint(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
@@ -129,13 +129,13 @@ pub(super) fn microseconds(time: Duration) -> u64 {
 }
 
 /// Returns the value of a column of times for a time of the system's clock.
-pub(super) fn at(time: SystemTime) -> i64 {
+pub(super) fn timestamp(time: SystemTime) -> i64 {
     let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    signed(microseconds(since_1970))
+    to_bigint(microseconds(since_1970))
 }
 
 /// Returns the value of a column of times for a number of milliseconds since 1970.
-pub(super) fn at_ms(milliseconds: i64) -> i64 {
+pub(super) fn timestamp_from_ms(milliseconds: i64) -> i64 {
     milliseconds.saturating_mul(1000)
 }
 
@@ -154,7 +154,7 @@ mod tests {
             Column::number("number", |row| *row),
             Column::optional_number("optional_number", |row| row.checked_sub(1)),
             Column::boolean("boolean", |row| *row > 0),
-            Column::time("time", |_| at_ms(7)),
+            Column::time("time", |_| timestamp_from_ms(7)),
             Column::optional_time("optional_time", |_| None),
         ];
         let values = columns.each_ref().map(|column| {

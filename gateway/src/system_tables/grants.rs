@@ -1,11 +1,11 @@
 //! The table system.grants: the privileges and roles that were granted directly. Administrators see
 //! all of them. Other users see their own, and those of their roles.
 
-use volary_catalog::access::{Object, PrincipalRecord};
+use volary_catalog::access::{GrantObject, PrincipalRecord};
 use volary_flight_proto::Result;
 
 use super::column::Column;
-use super::sources::Sources;
+use super::sources::SystemTableSources;
 use super::table::SystemTable;
 
 pub(super) struct Grants;
@@ -30,7 +30,7 @@ impl SystemTable for Grants {
         Column::optional_text("object", |grant| grant.object.clone()),
     ];
 
-    async fn rows(sources: &Sources) -> Result<Vec<Grant>> {
+    async fn rows(sources: &SystemTableSources) -> Result<Vec<Grant>> {
         let mut grants = Vec::new();
         for principal in sources.principals() {
             add_grants(&mut grants, principal);
@@ -42,9 +42,9 @@ impl SystemTable for Grants {
 fn add_grants(grants: &mut Vec<Grant>, principal: &PrincipalRecord) {
     for (object, granted) in &principal.grants {
         let (object_kind, object) = match object {
-            Object::Cluster => ("cluster", None),
-            Object::AllTables => ("all tables", None),
-            Object::Table(name) => ("table", Some(name.clone())),
+            GrantObject::Cluster => ("cluster", None),
+            GrantObject::AllTables => ("all tables", None),
+            GrantObject::Table(name) => ("table", Some(name.clone())),
         };
         grants.extend(granted.iter().map(|privilege| Grant {
             grantee: principal.name.clone(),

@@ -1,31 +1,31 @@
 //! The table system.limits: the limits of this gateway, and how much of each is in use.
 //! `docs/limits.md` is made from the same limits.
 
-/// Lists the limits of each user.
-mod by_user;
+/// Lists the limits that apply to all users.
+mod gateway_limits;
 /// Describes a limit, and tells how much of it is in use.
 mod limit;
-/// Lists the limits that apply to all users.
-mod of_gateway;
+/// Lists the limits of each user.
+mod user_limits;
 
 use volary_flight_proto::Result;
 
 use super::column::Column;
-use super::sources::Sources;
+use super::sources::SystemTableSources;
 use super::table::SystemTable;
-use by_user::by_user;
-pub use limit::Limit;
-pub(crate) use limit::Usage;
-pub use of_gateway::limits_of;
+pub use gateway_limits::gateway_limits;
+pub use limit::GatewayLimit;
+pub(crate) use limit::LimitUsage;
+use user_limits::limits_by_user;
 
-pub(super) struct Limits;
+pub(super) struct LimitsTable;
 
 pub(super) struct LimitInUse {
-    limit: Limit,
+    limit: GatewayLimit,
     in_use: Option<u64>,
 }
 
-impl SystemTable for Limits {
+impl SystemTable for LimitsTable {
     type Row = LimitInUse;
 
     const NAME: &'static str = "limits";
@@ -34,7 +34,7 @@ impl SystemTable for Limits {
         Column::text("scope", |row| row.limit.scope.to_owned()),
         Column::text("name", |row| row.limit.name.to_owned()),
         Column::optional_text("setting", |row| row.limit.setting.map(str::to_owned)),
-        Column::number("allowed", |row| row.limit.most),
+        Column::number("allowed", |row| row.limit.value),
         Column::text("unit", |row| row.limit.unit.to_owned()),
         Column::optional_number("in_use", |row| row.in_use),
         Column::text("beyond", |row| row.limit.beyond.to_owned()),
@@ -43,11 +43,16 @@ impl SystemTable for Limits {
         }),
     ];
 
-    async fn rows(sources: &Sources) -> Result<Vec<LimitInUse>> {
+    async fn rows(sources: &SystemTableSources) -> Result<Vec<LimitInUse>> {
         let (usage, statements) = (&sources.usage, &sources.statements);
         let access = sources.catalog.access();
-        let mut limits = limits_of(&usage.config);
-        limits.extend(by_user(&usage.config, statements, access, &sources.rights));
+        let mut limits = gateway_limits(&usage.config);
+        limits.extend(limits_by_user(
+            &usage.config,
+            statements,
+            access,
+            &sources.rights,
+        ));
         let rows = limits.into_iter().map(|limit| LimitInUse {
             in_use: limit.in_use(usage, statements),
             limit,

@@ -3,13 +3,13 @@
 use volary_flight_proto::Result;
 
 use super::column::{Column, milliseconds};
-use super::sources::Sources;
+use super::sources::SystemTableSources;
 use super::table::SystemTable;
 use crate::load::progress::LoadStatus;
 
-pub(super) struct RunningLoads;
+pub(super) struct LoadsTable;
 
-impl SystemTable for RunningLoads {
+impl SystemTable for LoadsTable {
     type Row = LoadStatus;
 
     const NAME: &'static str = "loads";
@@ -18,15 +18,15 @@ impl SystemTable for RunningLoads {
         Column::text("query_id", |load| load.query_id.to_string()),
         Column::text("table_name", |load| load.table.clone()),
         Column::number("rows_written", |load| load.rows),
-        Column::number("running_ms", |load| milliseconds(load.running)),
+        Column::number("running_ms", |load| milliseconds(load.running_for)),
     ];
 
-    async fn rows(sources: &Sources) -> Result<Vec<LoadStatus>> {
+    async fn rows(sources: &SystemTableSources) -> Result<Vec<LoadStatus>> {
         let (catalog, rights) = (&sources.catalog, &sources.rights);
         let mut loads = sources.loads.all();
         // No user sees a table that is being created yet, so only administrators see the load into
         // it.
-        loads.retain(|load| rights.is_unrestricted() || catalog.is_seen_by(&load.table, rights));
+        loads.retain(|load| rights.is_unrestricted() || catalog.is_visible_to(&load.table, rights));
         Ok(loads)
     }
 }

@@ -29,32 +29,32 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::error::{DataFusionError, Result as DfResult};
-use volary_catalog::State;
+use volary_catalog::CatalogState;
 use volary_catalog::access::Rights;
 
 use crate::cluster::Cluster;
-use crate::load::Loads;
+use crate::load::LoadRegistry;
 use crate::statements::Statements;
 
-pub(crate) use limits::Usage;
-pub use limits::{Limit, limits_of};
-use sources::Sources;
-use table::{Listed, Provider};
+pub(crate) use limits::LimitUsage;
+pub use limits::{GatewayLimit, gateway_limits};
+use sources::SystemTableSources;
+use table::{SystemTableProvider, TableEntry};
 
 /// All tables, in the order in which they are listed.
-const TABLES: &[Listed] = &[
-    Listed::new::<nodes::Nodes>(),
-    Listed::new::<tables::Tables>(),
-    Listed::new::<shards::Shards>(),
-    Listed::new::<segments::Segments>(),
-    Listed::new::<loads::RunningLoads>(),
-    Listed::new::<queries::Queries>(),
-    Listed::new::<query_log::QueryLog>(),
-    Listed::new::<saved_queries::SavedQueries>(),
-    Listed::new::<users::Users>(),
-    Listed::new::<grants::Grants>(),
-    Listed::new::<tokens::Tokens>(),
-    Listed::new::<limits::Limits>(),
+const TABLES: &[TableEntry] = &[
+    TableEntry::new::<nodes::Nodes>(),
+    TableEntry::new::<tables::Tables>(),
+    TableEntry::new::<shards::Shards>(),
+    TableEntry::new::<segments::Segments>(),
+    TableEntry::new::<loads::LoadsTable>(),
+    TableEntry::new::<queries::Queries>(),
+    TableEntry::new::<query_log::QueryLog>(),
+    TableEntry::new::<saved_queries::SavedQueries>(),
+    TableEntry::new::<users::Users>(),
+    TableEntry::new::<grants::Grants>(),
+    TableEntry::new::<tokens::Tokens>(),
+    TableEntry::new::<limits::LimitsTable>(),
 ];
 
 /// Returns the names of the tables.
@@ -70,20 +70,20 @@ pub fn all() -> Vec<(&'static str, SchemaRef)> {
 
 /// The schema `system`, as of one state of the catalog.
 #[derive(Debug)]
-pub(crate) struct SystemSchema(Arc<Sources>);
+pub(crate) struct SystemSchema(Arc<SystemTableSources>);
 
 impl SystemSchema {
     /// Creates the schema from the sources of the tables' rows. `rights` are the rights of the user
     /// who reads the tables. The tables show only what these rights allow.
     pub(crate) fn new(
         cluster: Arc<Cluster>,
-        loads: Loads,
+        loads: LoadRegistry,
         statements: Arc<Statements>,
-        usage: Arc<Usage>,
-        catalog: Arc<State>,
+        usage: Arc<LimitUsage>,
+        catalog: Arc<CatalogState>,
         rights: Arc<Rights>,
     ) -> Self {
-        Self(Arc::new(Sources {
+        Self(Arc::new(SystemTableSources {
             cluster,
             loads,
             statements,
@@ -103,7 +103,7 @@ impl SchemaProvider for SystemSchema {
     async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
         let table = TABLES.iter().find(|table| table.name == name);
         Ok(table.map(|table| {
-            Arc::new(Provider {
+            Arc::new(SystemTableProvider {
                 table: *table,
                 sources: Arc::clone(&self.0),
             }) as _

@@ -5,9 +5,9 @@ use std::time::Duration;
 use volary_flight_proto::Result;
 
 use super::column::{Column, milliseconds};
-use super::sources::Sources;
+use super::sources::SystemTableSources;
 use super::table::SystemTable;
-use crate::cluster::{NodeState, NodeStatus, Report};
+use crate::cluster::{NodeReport, NodeState, NodeStatus};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -21,7 +21,7 @@ pub(super) struct Node {
     version: String,
     memory_reserved_bytes: Option<u64>,
     /// The last report of a worker.
-    report: Option<Report>,
+    report: Option<NodeReport>,
     heard_ago: Option<Duration>,
 }
 
@@ -47,7 +47,7 @@ impl SystemTable for Nodes {
         Column::optional_number("last_heartbeat_ms", |node| node.heard_ago.map(milliseconds)),
     ];
 
-    async fn rows(sources: &Sources) -> Result<Vec<Node>> {
+    async fn rows(sources: &SystemTableSources) -> Result<Vec<Node>> {
         let gateway = Node {
             id: "gateway".to_owned(),
             role: "gateway",

@@ -2,8 +2,8 @@
 
 use volary_flight_proto::Result;
 
-use super::column::{Column, at, microseconds};
-use super::sources::Sources;
+use super::column::{Column, microseconds, timestamp};
+use super::sources::SystemTableSources;
 use super::table::SystemTable;
 use crate::statements::StatementStatus;
 
@@ -22,9 +22,9 @@ impl SystemTable for Queries {
             status.issuer.client.map(|client| client.to_string())
         }),
         Column::optional_text("query_tag", |status| status.issuer.tag.clone()),
-        Column::text("state", |status| status.state.name().to_owned()),
+        Column::text("state", |status| status.phase.name().to_owned()),
         Column::text("statement", |status| status.text.clone()),
-        Column::time("started", |status| at(status.started)),
+        Column::time("started", |status| timestamp(status.started)),
         Column::number("planning_us", |status| microseconds(status.planning)),
         Column::number("queued_us", |status| microseconds(status.queued)),
         Column::number("running_us", |status| microseconds(status.running)),
@@ -37,7 +37,7 @@ impl SystemTable for Queries {
         Column::number("scanned_bytes", |status| status.work.scanned_bytes),
     ];
 
-    async fn rows(sources: &Sources) -> Result<Vec<StatementStatus>> {
+    async fn rows(sources: &SystemTableSources) -> Result<Vec<StatementStatus>> {
         Ok(sources.statements.all(&sources.rights))
     }
 }

@@ -2,19 +2,19 @@
 
 use volary_flight_proto::Result;
 
-use super::column::{Column, at, microseconds};
-use super::sources::Sources;
+use super::column::{Column, microseconds, timestamp};
+use super::sources::SystemTableSources;
 use super::table::SystemTable;
-use crate::statements::{Ended, Outcome};
+use crate::statements::{EndOutcome, EndedStatement};
 
 pub(super) struct QueryLog;
 
 impl SystemTable for QueryLog {
-    type Row = Ended;
+    type Row = EndedStatement;
 
     const NAME: &'static str = "query_log";
 
-    const COLUMNS: &'static [Column<Ended>] = &[
+    const COLUMNS: &'static [Column<EndedStatement>] = &[
         Column::text("query_id", |ended| ended.status.id.to_string()),
         Column::text("session_id", |ended| {
             ended.status.issuer.session.to_string()
@@ -27,7 +27,7 @@ impl SystemTable for QueryLog {
         Column::optional_text("query_tag", |ended| ended.status.issuer.tag.clone()),
         Column::text("outcome", |ended| ended.outcome.name().to_owned()),
         Column::text("statement", |ended| ended.status.text.clone()),
-        Column::time("started", |ended| at(ended.status.started)),
+        Column::time("started", |ended| timestamp(ended.status.started)),
         Column::number("planning_us", |ended| microseconds(ended.status.planning)),
         Column::number("queued_us", |ended| microseconds(ended.status.queued)),
         Column::number("running_us", |ended| microseconds(ended.status.running)),
@@ -39,16 +39,16 @@ impl SystemTable for QueryLog {
         Column::number("scanned_rows", |ended| ended.status.work.scanned_rows),
         Column::number("scanned_bytes", |ended| ended.status.work.scanned_bytes),
         Column::optional_text("error_code", |ended| match &ended.outcome {
-            Outcome::Finished { .. } => None,
-            Outcome::Failed { code, .. } => Some(code.name().to_owned()),
+            EndOutcome::Finished { .. } => None,
+            EndOutcome::Failed { code, .. } => Some(code.name().to_owned()),
         }),
         Column::optional_text("error", |ended| match &ended.outcome {
-            Outcome::Finished { .. } => None,
-            Outcome::Failed { message, .. } => Some(message.clone()),
+            EndOutcome::Finished { .. } => None,
+            EndOutcome::Failed { message, .. } => Some(message.clone()),
         }),
     ];
 
-    async fn rows(sources: &Sources) -> Result<Vec<Ended>> {
+    async fn rows(sources: &SystemTableSources) -> Result<Vec<EndedStatement>> {
         Ok(sources.statements.ended(&sources.rights))
     }
 }

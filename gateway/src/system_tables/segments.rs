@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use futures::future::try_join_all;
 use prost::Message;
-use volary_catalog::{State, Table};
+use volary_catalog::{CatalogState, Table};
 use volary_flight_proto::control::{ListSegments, SegmentDescription, SegmentList, control};
 use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::column::Column;
-use super::sources::Sources;
+use super::sources::SystemTableSources;
 use super::table::SystemTable;
 use crate::cluster::Cluster;
 
@@ -21,9 +21,9 @@ pub(super) struct Segments;
 pub(super) struct Segment {
     table: Arc<Table>,
     worker: WorkerId,
-    described: SegmentDescription,
+    description: SegmentDescription,
     /// True if a query that starts now reads the segment, because its write is committed.
-    visible: bool,
+    is_visible: bool,
 }
 
 impl SystemTable for Segments {
@@ -33,44 +33,44 @@ impl SystemTable for Segments {
 
     const COLUMNS: &'static [Column<Segment>] = &[
         Column::text("table_name", |segment| segment.table.name().to_owned()),
-        Column::number("shard", |segment| u64::from(segment.described.shard)),
+        Column::number("shard", |segment| u64::from(segment.description.shard)),
         Column::text("worker_id", |segment| segment.worker.to_string()),
-        Column::number("write_id", |segment| segment.described.write_id),
-        Column::text("file", |segment| segment.described.file.clone()),
-        Column::number("rows", |segment| segment.described.rows),
-        Column::number("bytes", |segment| segment.described.bytes),
-        Column::boolean("visible", |segment| segment.visible),
+        Column::number("write_id", |segment| segment.description.write_id),
+        Column::text("file", |segment| segment.description.file.clone()),
+        Column::number("rows", |segment| segment.description.rows),
+        Column::number("bytes", |segment| segment.description.bytes),
+        Column::boolean("visible", |segment| segment.is_visible),
         Column::optional_text("damage", |segment| {
-            let damage = &segment.described.damage;
+            let damage = &segment.description.damage;
             (!damage.is_empty()).then(|| damage.clone())
         }),
     ];
 
     /// Asks every worker that holds a table for its segments. If one worker cannot be asked, the
     /// query fails: without the rows of that worker, a table would seem to have lost some.
-    async fn rows(sources: &Sources) -> Result<Vec<Segment>> {
+    async fn rows(sources: &SystemTableSources) -> Result<Vec<Segment>> {
         let state = &sources.catalog;
         let holders: BTreeSet<WorkerId> = sources
             .tables()
             .flat_map(|table| table.workers())
             .copied()
             .collect();
-        let asked = holders.into_iter().map(|worker| async move {
-            let list = segments_of(&sources.cluster, worker).await?;
+        let requests = holders.into_iter().map(|worker| async move {
+            let list = fetch_segments(&sources.cluster, worker).await?;
             Ok::<_, Error>((worker, list))
         });
-        let answers = try_join_all(asked).await.map_err(|error| {
+        let answers = try_join_all(requests).await.map_err(|error| {
             error.at("system.segments needs an answer from every worker; system.nodes shows which workers are alive")
         })?;
         let segments = answers
             .into_iter()
-            .flat_map(|(worker, list)| listed(state, worker, list))
-            .filter(|segment| state.is_seen_by(segment.table.name(), &sources.rights));
+            .flat_map(|(worker, list)| segment_rows(state, worker, list))
+            .filter(|segment| state.is_visible_to(segment.table.name(), &sources.rights));
         Ok(segments.collect())
     }
 }
 
-async fn segments_of(cluster: &Cluster, worker: WorkerId) -> Result<SegmentList> {
+async fn fetch_segments(cluster: &Cluster, worker: WorkerId) -> Result<SegmentList> {
     let command = control::Command::ListSegments(ListSegments {});
     let answer = cluster.control(worker, command).await?;
     SegmentList::decode(answer).map_err(|source| {
@@ -87,7 +87,11 @@ async fn segments_of(cluster: &Cluster, worker: WorkerId) -> Result<SegmentList>
 
 /// Returns the rows for a worker's segments. Segments of failed writes are left out, because the
 /// worker is about to delete them.
-fn listed(state: &State, worker: WorkerId, list: SegmentList) -> impl Iterator<Item = Segment> {
+fn segment_rows(
+    state: &CatalogState,
+    worker: WorkerId,
+    list: SegmentList,
+) -> impl Iterator<Item = Segment> {
     let snapshot = state.snapshot();
     let aborted: BTreeSet<WriteId> = state.aborted_writes_of(worker).collect();
     list.segments.into_iter().filter_map(move |segment| {
@@ -96,8 +100,8 @@ fn listed(state: &State, worker: WorkerId, list: SegmentList) -> impl Iterator<I
         (!aborted.contains(&write)).then(|| Segment {
             table: Arc::clone(table),
             worker,
-            visible: snapshot.sees(write),
-            described: segment,
+            is_visible: snapshot.sees(write),
+            description: segment,
         })
     })
 }
@@ -148,7 +152,7 @@ mod tests {
                 definition,
                 &[worker],
                 IfExists::Fail,
-                &Arc::new(Rights::open("kea")),
+                &Arc::new(Rights::of_open_cluster("kea")),
             )
             .await;
         let table = created.unwrap().unwrap();
@@ -168,10 +172,10 @@ mod tests {
             .map(|write| segment(id, write))
             .collect();
         segments.push(segment(id + 1, committed));
-        let found: Vec<_> = listed(&state, worker, SegmentList { segments })
+        let found: Vec<_> = segment_rows(&state, worker, SegmentList { segments })
             .map(|segment| {
-                let write = WriteId(segment.described.write_id);
-                (segment.table.name().to_owned(), write, segment.visible)
+                let write = WriteId(segment.description.write_id);
+                (segment.table.name().to_owned(), write, segment.is_visible)
             })
             .collect();
         let birds = || "birds".to_owned();

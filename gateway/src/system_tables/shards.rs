@@ -7,7 +7,7 @@ use volary_flight_proto::Result;
 use volary_flight_proto::ids::WorkerId;
 
 use super::column::Column;
-use super::sources::Sources;
+use super::sources::SystemTableSources;
 use super::table::SystemTable;
 
 pub(super) struct Shards;
@@ -27,14 +27,14 @@ impl SystemTable for Shards {
     const NAME: &'static str = "shards";
 
     const COLUMNS: &'static [Column<Shard>] = &[
-        Column::text("table_name", |held| held.table.name().to_owned()),
-        Column::number("shard", |held| u64::from(held.shard)),
-        Column::text("worker_id", |held| held.worker.to_string()),
-        Column::number("rows", |held| held.rows),
-        Column::number("bytes", |held| held.bytes),
+        Column::text("table_name", |shard| shard.table.name().to_owned()),
+        Column::number("shard", |shard| u64::from(shard.shard)),
+        Column::text("worker_id", |shard| shard.worker.to_string()),
+        Column::number("rows", |shard| shard.rows),
+        Column::number("bytes", |shard| shard.bytes),
     ];
 
-    async fn rows(sources: &Sources) -> Result<Vec<Shard>> {
+    async fn rows(sources: &SystemTableSources) -> Result<Vec<Shard>> {
         Ok(sources.tables().flat_map(shards_of).collect())
     }
 }
@@ -45,13 +45,13 @@ fn shards_of(table: &Arc<Table>) -> impl Iterator<Item = Shard> {
             TableKind::Sharded { .. } => table.worker_of(shard).into_iter().collect(),
             TableKind::Reference { copies } => copies.clone(),
         };
-        let held = table.statistics().shards.get(shard as usize);
+        let statistics = table.statistics().shards.get(shard as usize);
         holders.into_iter().map(move |worker| Shard {
             table: Arc::clone(table),
             shard,
             worker,
-            rows: held.map_or(0, |held| held.rows),
-            bytes: held.map_or(0, |held| held.bytes),
+            rows: statistics.map_or(0, |held| held.rows),
+            bytes: statistics.map_or(0, |held| held.bytes),
         })
     })
 }

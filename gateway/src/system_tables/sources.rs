@@ -4,31 +4,31 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use volary_catalog::access::{PrincipalRecord, Rights};
-use volary_catalog::{State, Table};
+use volary_catalog::{CatalogState, Table};
 
-use super::Usage;
+use super::LimitUsage;
 use crate::cluster::Cluster;
-use crate::load::Loads;
+use crate::load::LoadRegistry;
 use crate::statements::Statements;
 
 /// The sources of rows, and the rights of the user who reads them. A table shows only what these
 /// rights allow.
 #[derive(Debug)]
-pub(super) struct Sources {
+pub(super) struct SystemTableSources {
     pub(super) cluster: Arc<Cluster>,
-    pub(super) loads: Loads,
+    pub(super) loads: LoadRegistry,
     pub(super) statements: Arc<Statements>,
-    pub(super) usage: Arc<Usage>,
+    pub(super) usage: Arc<LimitUsage>,
     /// The catalog as of the start of the statement.
-    pub(super) catalog: Arc<State>,
+    pub(super) catalog: Arc<CatalogState>,
     pub(super) rights: Arc<Rights>,
 }
 
-impl Sources {
+impl SystemTableSources {
     /// Returns the tables that the user may see.
     pub(super) fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         let tables = self.catalog.tables();
-        tables.filter(move |table| self.rights.sees(table.name(), table.owner()))
+        tables.filter(move |table| self.rights.may_see(table.name(), table.owner()))
     }
 
     /// Returns the users and roles that the user may see: all of them for an administrator, and

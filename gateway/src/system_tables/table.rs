@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use volary_flight_proto::Result;
 
 use super::column::Column;
-use super::sources::Sources;
+use super::sources::SystemTableSources;
 
 /// A table of the schema `system`.
 pub(super) trait SystemTable: 'static {
@@ -31,18 +31,18 @@ pub(super) trait SystemTable: 'static {
     ///
     /// # Errors
     /// Returns an error if another node must be asked for the rows, and does not answer.
-    fn rows(sources: &Sources) -> impl Future<Output = Result<Vec<Self::Row>>> + Send;
+    fn rows(sources: &SystemTableSources) -> impl Future<Output = Result<Vec<Self::Row>>> + Send;
 }
 
 /// A table in the list of all tables, whose types of rows differ.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Listed {
+pub(super) struct TableEntry {
     pub(super) name: &'static str,
     schema: fn() -> SchemaRef,
-    read: for<'a> fn(&'a Sources) -> BoxFuture<'a, Result<RecordBatch>>,
+    read: for<'a> fn(&'a SystemTableSources) -> BoxFuture<'a, Result<RecordBatch>>,
 }
 
-impl Listed {
+impl TableEntry {
     pub(super) const fn new<T: SystemTable>() -> Self {
         Self {
             name: T::NAME,
@@ -61,7 +61,7 @@ fn schema<T: SystemTable>() -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-async fn read<T: SystemTable>(sources: &Sources) -> Result<RecordBatch> {
+async fn read<T: SystemTable>(sources: &SystemTableSources) -> Result<RecordBatch> {
     let rows = T::rows(sources).await?;
     let columns = T::COLUMNS.iter().map(|column| column.values(&rows));
     let batch = RecordBatch::try_new(schema::<T>(), columns.collect());
@@ -70,13 +70,13 @@ async fn read<T: SystemTable>(sources: &Sources) -> Result<RecordBatch> {
 
 /// A table as DataFusion reads it. Its rows are made when it is scanned.
 #[derive(Debug)]
-pub(super) struct Provider {
-    pub(super) table: Listed,
-    pub(super) sources: Arc<Sources>,
+pub(super) struct SystemTableProvider {
+    pub(super) table: TableEntry,
+    pub(super) sources: Arc<SystemTableSources>,
 }
 
 #[async_trait]
-impl TableProvider for Provider {
+impl TableProvider for SystemTableProvider {
     fn schema(&self) -> SchemaRef {
         self.table.schema()
     }

@@ -6,7 +6,7 @@ use volary_catalog::{Table, TableKind};
 use volary_flight_proto::Result;
 
 use super::column::Column;
-use super::sources::Sources;
+use super::sources::SystemTableSources;
 use super::table::SystemTable;
 
 pub(super) struct Tables;
@@ -30,7 +30,7 @@ impl SystemTable for Tables {
         Column::optional_text("owner", |table| table.owner().map(str::to_owned)),
     ];
 
-    async fn rows(sources: &Sources) -> Result<Vec<Arc<Table>>> {
+    async fn rows(sources: &SystemTableSources) -> Result<Vec<Arc<Table>>> {
         Ok(sources.tables().cloned().collect())
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use volary_catalog::access::TokenRecord;
 use volary_flight_proto::Result;
 
-use super::column::{Column, at_ms};
-use super::sources::Sources;
+use super::column::{Column, timestamp_from_ms};
+use super::sources::SystemTableSources;
 use super::table::SystemTable;
 
 pub(super) struct Tokens;
@@ -20,13 +20,15 @@ impl SystemTable for Tokens {
     const COLUMNS: &'static [Column<Arc<TokenRecord>>] = &[
         Column::text("name", |token| token.name.clone()),
         Column::text("user_name", |token| token.user.clone()),
-        Column::time("created", |token| at_ms(token.created_at_ms)),
-        Column::optional_time("expires", |token| token.expires_at_ms.map(at_ms)),
+        Column::time("created", |token| timestamp_from_ms(token.created_at_ms)),
+        Column::optional_time("expires", |token| {
+            token.expires_at_ms.map(timestamp_from_ms)
+        }),
     ];
 
-    async fn rows(sources: &Sources) -> Result<Vec<Arc<TokenRecord>>> {
+    async fn rows(sources: &SystemTableSources) -> Result<Vec<Arc<TokenRecord>>> {
         let tokens = sources.catalog.access().tokens();
-        let shown = tokens.filter(|token| sources.rights.act_for(&token.user));
+        let shown = tokens.filter(|token| sources.rights.may_act_for(&token.user));
         Ok(shown.cloned().collect())
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use volary_catalog::access::PrincipalRecord;
 use volary_flight_proto::Result;
 
-use super::column::{Column, at_ms};
-use super::sources::Sources;
+use super::column::{Column, timestamp_from_ms};
+use super::sources::SystemTableSources;
 use super::table::SystemTable;
 
 pub(super) struct Users;
@@ -30,10 +30,12 @@ impl SystemTable for Users {
         Column::optional_number("query_memory_bytes", |principal| {
             principal.limits.query_memory
         }),
-        Column::time("created", |principal| at_ms(principal.created_at_ms)),
+        Column::time("created", |principal| {
+            timestamp_from_ms(principal.created_at_ms)
+        }),
     ];
 
-    async fn rows(sources: &Sources) -> Result<Vec<Arc<PrincipalRecord>>> {
+    async fn rows(sources: &SystemTableSources) -> Result<Vec<Arc<PrincipalRecord>>> {
         Ok(sources.principals().cloned().collect())
     }
 }

@@ -22,7 +22,7 @@ use volary_node::batches::used_bytes;
 use super::steps::Steps;
 
 /// If a query has much memory, readers wait when more than this many bytes are queued.
-const ENOUGH_BYTES: usize = 8 << 20;
+const MAX_QUEUED_BYTES: usize = 8 << 20;
 /// If a query has little memory, readers wait when the queued bytes exceed the query's memory
 /// divided by this number.
 const SHARE_OF_MEMORY: usize = 16;
@@ -32,33 +32,33 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Connects some readers with some partitions.
 #[derive(Debug)]
 pub(super) struct Exchange {
-    state: Mutex<State>,
+    state: Mutex<ExchangeState>,
     readers: usize,
     rounds: usize,
     memory: usize,
 }
 
 #[derive(Debug)]
-struct State {
+struct ExchangeState {
     partitions: Vec<Partition>,
     /// Queued bytes, by step. Rows of a later step are of no use before the rows of the step that
     /// is merged.
     queued_bytes: BTreeMap<usize, usize>,
-    enough_bytes: usize,
+    max_queued_bytes: usize,
     /// Bytes that stay reserved even if less is queued. Aggregates can spill, so they take what is
     /// left.
-    held_bytes: usize,
+    min_reserved_bytes: usize,
     /// Number of batches that were taken from a queue.
-    taken: u64,
+    taken_batches: u64,
     reservation: MemoryReservation,
     /// Number of readers that have said how many bytes they have. The sum is `total_bytes`.
-    announced: usize,
+    announced_readers: usize,
     total_bytes: usize,
     steps: Option<Steps>,
     /// Number of readers that have sent all rows of a step, by step.
-    ended: Vec<usize>,
+    ended_readers: Vec<usize>,
     waiting_readers: Vec<Waker>,
-    failed: Option<Arc<DataFusionError>>,
+    error: Option<Arc<DataFusionError>>,
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ struct Partition {
     /// The step that is merged now.
     step: usize,
     waker: Option<Waker>,
-    is_gone: bool,
+    is_closed: bool,
 }
 
 impl Exchange {
@@ -82,23 +82,23 @@ impl Exchange {
         reservation: MemoryReservation,
     ) -> Self {
         let partitions = (0..partitions).map(|_| Partition::default());
-        let enough_bytes = ENOUGH_BYTES.min(memory / SHARE_OF_MEMORY);
+        let max_queued_bytes = MAX_QUEUED_BYTES.min(memory / SHARE_OF_MEMORY);
         // If the pool does not have this much, rows that do not fit are refused when they come.
-        let _ = reservation.try_grow(enough_bytes * 2);
+        let _ = reservation.try_grow(max_queued_bytes * 2);
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(ExchangeState {
                 partitions: partitions.collect(),
                 queued_bytes: BTreeMap::new(),
-                enough_bytes,
-                held_bytes: reservation.size(),
-                taken: 0,
+                max_queued_bytes,
+                min_reserved_bytes: reservation.size(),
+                taken_batches: 0,
                 reservation,
-                announced: 0,
+                announced_readers: 0,
                 total_bytes: 0,
                 steps: None,
-                ended: Vec::new(),
+                ended_readers: Vec::new(),
                 waiting_readers: Vec::new(),
-                failed: None,
+                error: None,
             }),
             readers,
             rounds,
@@ -111,12 +111,12 @@ impl Exchange {
     pub(super) async fn announce(&self, bytes: usize) -> Steps {
         {
             let mut state = self.state.lock();
-            state.announced += 1;
+            state.announced_readers += 1;
             state.total_bytes = state.total_bytes.saturating_add(bytes);
-            if state.announced == self.readers {
+            if state.announced_readers == self.readers {
                 let steps = Steps::new(self.rounds, state.total_bytes, self.memory);
                 state.steps = Some(steps);
-                state.ended = vec![0; steps.count()];
+                state.ended_readers = vec![0; steps.count()];
                 state.wake_all();
             }
         }
@@ -141,7 +141,7 @@ impl Exchange {
         let mut state = self.state.lock();
         let state = &mut *state;
         let to = &mut state.partitions[partition];
-        if to.is_gone {
+        if to.is_closed {
             return Ok(());
         }
         let queued = state.queued_bytes.values().sum::<usize>() + bytes;
@@ -164,13 +164,13 @@ impl Exchange {
     /// Waits until there is room for more rows of a step. There is none while enough rows of the
     /// step, and of the steps before it, are queued. Later steps do not count: a reader that is
     /// ahead must not block the readers that it waits for.
-    pub(super) async fn room(&self, step: usize) {
+    pub(super) async fn wait_for_room(&self, step: usize) {
         let mut more = 0;
         loop {
-            let taken = self.state.lock().taken;
+            let taken = self.state.lock().taken_batches;
             let room = poll_fn(|cx| {
                 let mut state = self.state.lock();
-                if state.queued_until(step) <= state.enough_bytes + more {
+                if state.queued_until(step) <= state.max_queued_bytes + more {
                     Poll::Ready(())
                 } else {
                     state.wait(cx)
@@ -181,7 +181,7 @@ impl Exchange {
             }
             let state = self.state.lock();
             let has_starving = || state.partitions.iter().any(|other| other.is_starving(step));
-            if state.taken == taken && has_starving() {
+            if state.taken_batches == taken && has_starving() {
                 more = state.queued_until(step);
             }
         }
@@ -190,8 +190,8 @@ impl Exchange {
     /// Notes that a reader has sent all rows of a step.
     pub(super) fn end_step(&self, step: usize) {
         let mut state = self.state.lock();
-        state.ended[step] += 1;
-        if state.ended[step] == self.readers {
+        state.ended_readers[step] += 1;
+        if state.ended_readers[step] == self.readers {
             state.wake_all();
         }
     }
@@ -199,7 +199,7 @@ impl Exchange {
     /// Fails the merge, because a reader cannot go on.
     pub(super) fn fail(&self, error: DataFusionError) {
         let mut state = self.state.lock();
-        state.failed.get_or_insert_with(|| Arc::new(error));
+        state.error.get_or_insert_with(|| Arc::new(error));
         state.wake_all();
     }
 
@@ -207,10 +207,10 @@ impl Exchange {
     ///
     /// # Errors
     /// The error of a reader that failed.
-    pub(super) async fn steps(&self, partition: usize) -> Result<Steps> {
+    pub(super) async fn wait_for_steps(&self, partition: usize) -> Result<Steps> {
         poll_fn(|cx| {
             let mut state = self.state.lock();
-            if let Some(error) = &state.failed {
+            if let Some(error) = &state.error {
                 return Poll::Ready(Err(DataFusionError::from(error)));
             }
             match state.steps {
@@ -230,7 +230,7 @@ impl Exchange {
     ) -> Poll<Option<Result<RecordBatch>>> {
         let mut state = self.state.lock();
         let state = &mut *state;
-        if let Some(error) = &state.failed {
+        if let Some(error) = &state.error {
             return Poll::Ready(Some(Err(DataFusionError::from(error))));
         }
         let from = &mut state.partitions[partition];
@@ -239,7 +239,7 @@ impl Exchange {
             state.release(step, &rows);
             return Poll::Ready(Some(Ok(rows)));
         }
-        if state.ended.get(from.step) == Some(&self.readers) {
+        if state.ended_readers.get(from.step) == Some(&self.readers) {
             from.queues.pop_front();
             from.step += 1;
             return Poll::Ready(None);
@@ -252,7 +252,7 @@ impl Exchange {
         let mut state = self.state.lock();
         let state = &mut *state;
         let from = &mut state.partitions[partition];
-        from.is_gone = true;
+        from.is_closed = true;
         let first = from.step;
         for (step, queue) in (first..).zip(std::mem::take(&mut from.queues)) {
             for rows in &queue {
@@ -266,14 +266,14 @@ impl Exchange {
 impl Partition {
     /// Returns whether the partition waits for rows of this step.
     fn is_starving(&self, step: usize) -> bool {
-        !self.is_gone
+        !self.is_closed
             && self.step == step
             && self.waker.is_some()
             && self.queues.front().is_none_or(VecDeque::is_empty)
     }
 }
 
-impl State {
+impl ExchangeState {
     /// Returns the queued bytes of a step and of the steps before it.
     fn queued_until(&self, step: usize) -> usize {
         self.queued_bytes
@@ -291,10 +291,10 @@ impl State {
             }
         }
         let queued = self.queued_bytes.values().sum::<usize>();
-        let held = queued.max(self.held_bytes);
+        let needed = queued.max(self.min_reserved_bytes);
         let reserved = self.reservation.size();
-        self.reservation.shrink(reserved.saturating_sub(held));
-        self.taken += 1;
+        self.reservation.shrink(reserved.saturating_sub(needed));
+        self.taken_batches += 1;
         self.wake_readers();
     }
 
@@ -364,7 +364,7 @@ mod tests {
     async fn a_step_ends_when_all_readers_have_ended_it() {
         let pool = pool(1 << 20);
         let exchange = exchange(&pool, 0);
-        assert!(exchange.steps(0).now_or_never().is_none());
+        assert!(exchange.wait_for_steps(0).now_or_never().is_none());
         two_steps(&exchange).await;
         exchange.push(0, 0, rows(3)).unwrap();
         exchange.end_step(0);
@@ -386,15 +386,15 @@ mod tests {
         let pool = pool(1 << 20);
         let exchange = exchange(&pool, 0);
         two_steps(&exchange).await;
-        exchange.room(0).await;
+        exchange.wait_for_room(0).await;
         exchange.push(0, 0, rows(100)).unwrap();
-        assert!(exchange.room(0).now_or_never().is_none());
-        let (room, taken) = futures::join!(exchange.room(0), next(&exchange, 0));
+        assert!(exchange.wait_for_room(0).now_or_never().is_none());
+        let (room, taken) = futures::join!(exchange.wait_for_room(0), next(&exchange, 0));
         assert_eq!((room, taken), ((), Some(100)));
         // The first partition has rows that nobody takes. The second one has none, and is read.
         exchange.push(0, 0, rows(100)).unwrap();
         assert!(next(&exchange, 1).now_or_never().is_none());
-        exchange.room(0).await;
+        exchange.wait_for_room(0).await;
     }
 
     #[tokio::test]
@@ -402,8 +402,8 @@ mod tests {
         let exchange = exchange(&pool(1 << 20), 0);
         two_steps(&exchange).await;
         exchange.push(0, 1, rows(100)).unwrap();
-        assert!(exchange.room(1).now_or_never().is_none());
-        assert!(exchange.room(0).now_or_never().is_some());
+        assert!(exchange.wait_for_room(1).now_or_never().is_none());
+        assert!(exchange.wait_for_room(0).now_or_never().is_some());
     }
 
     #[tokio::test]
@@ -415,7 +415,7 @@ mod tests {
         exchange.close(0);
         exchange.push(0, 0, rows(100)).unwrap();
         assert_eq!(pool.reserved(), 0);
-        exchange.room(0).await;
+        exchange.wait_for_room(0).await;
     }
 
     #[tokio::test]
@@ -423,7 +423,7 @@ mod tests {
         let exchange = exchange(&pool(1 << 20), 0);
         exchange.fail(DataFusionError::Execution("lost".to_owned()));
         for partition in 0..PARTITIONS {
-            let error = exchange.steps(partition).await.unwrap_err();
+            let error = exchange.wait_for_steps(partition).await.unwrap_err();
             assert!(error.to_string().contains("lost"));
             let next = poll_fn(|cx| exchange.poll_rows(partition, cx)).await;
             assert!(next.unwrap().is_err());

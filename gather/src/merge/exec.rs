@@ -18,7 +18,7 @@ use datafusion::physical_plan::{
 use futures::{TryStreamExt, stream};
 use volary_node::buckets::Buckets;
 
-use super::inputs::{Inputs, Read, Source, StepRows};
+use super::inputs::{GatherSource, MergeInputs, ReadGuard, StepRows};
 
 /// Merges the partial aggregates of many workers, some rounds of buckets at a time. It takes the
 /// place of an aggregate above a gather, which is an `S`, and has the properties of that aggregate.
@@ -26,12 +26,12 @@ use super::inputs::{Inputs, Read, Source, StepRows};
 pub struct BucketMergeExec<S> {
     /// The aggregate that merges the rows of a step. Its input is [`StepRows`].
     aggregate: Arc<dyn ExecutionPlan>,
-    inputs: Arc<Inputs<S>>,
+    inputs: Arc<MergeInputs<S>>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl<S: Source> BucketMergeExec<S> {
+impl<S: GatherSource> BucketMergeExec<S> {
     /// Creates a merge in place of `aggregate`. `aggregate` merges partial results and has as many
     /// partitions as `buckets`. `gather` returns the rows for the aggregate in the order of their
     /// buckets.
@@ -44,7 +44,11 @@ impl<S: Source> BucketMergeExec<S> {
         buckets: Buckets,
     ) -> Result<Self> {
         let properties = Arc::clone(aggregate.properties());
-        Self::over(aggregate, Inputs::new(gather, buckets), Some(properties))
+        Self::build(
+            aggregate,
+            MergeInputs::new(gather, buckets),
+            Some(properties),
+        )
     }
 
     /// Creates a merge in place of `aggregate` on a relay. `aggregate` may have any number of
@@ -52,12 +56,12 @@ impl<S: Source> BucketMergeExec<S> {
     ///
     /// # Errors
     /// Fails if the aggregate cannot be rebuilt.
-    pub fn relaying(
+    pub fn for_relay(
         aggregate: Arc<dyn ExecutionPlan>,
         gather: Arc<dyn ExecutionPlan>,
         buckets: Buckets,
     ) -> Result<Self> {
-        Self::over(aggregate, Inputs::new(gather, buckets), None)
+        Self::build(aggregate, MergeInputs::new(gather, buckets), None)
     }
 
     /// Returns the aggregate that merges a step.
@@ -67,9 +71,9 @@ impl<S: Source> BucketMergeExec<S> {
 
     /// Creates a merge with these properties. If there are none, it has those of the rebuilt
     /// aggregate.
-    fn over(
+    fn build(
         aggregate: Arc<dyn ExecutionPlan>,
-        inputs: Inputs<S>,
+        inputs: MergeInputs<S>,
         properties: Option<Arc<PlanProperties>>,
     ) -> Result<Self> {
         let inputs = Arc::new(inputs);
@@ -97,7 +101,7 @@ fn recompute() -> ReplaceChildrenOptions {
     ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute)
 }
 
-impl<S: Source> DisplayAs for BucketMergeExec<S> {
+impl<S: GatherSource> DisplayAs for BucketMergeExec<S> {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let aggregate = displayable(self.aggregate.as_ref()).one_line().to_string();
         write!(
@@ -111,7 +115,7 @@ impl<S: Source> DisplayAs for BucketMergeExec<S> {
     }
 }
 
-impl<S: Source> ExecutionPlan for BucketMergeExec<S> {
+impl<S: GatherSource> ExecutionPlan for BucketMergeExec<S> {
     fn name(&self) -> &'static str {
         "BucketMergeExec"
     }
@@ -132,9 +136,9 @@ impl<S: Source> ExecutionPlan for BucketMergeExec<S> {
         let (Some(gather), true) = (children.pop(), children.is_empty()) else {
             return internal_err!("a merge of buckets has one child");
         };
-        let inputs = Inputs::new(gather, self.inputs.buckets.clone());
+        let inputs = MergeInputs::new(gather, self.inputs.buckets.clone());
         let properties = Arc::clone(&self.properties);
-        let replaced = Self::over(Arc::clone(&self.aggregate), inputs, Some(properties))?;
+        let replaced = Self::build(Arc::clone(&self.aggregate), inputs, Some(properties))?;
         Ok(Arc::new(replaced))
     }
 
@@ -159,17 +163,17 @@ impl<S: Source> ExecutionPlan for BucketMergeExec<S> {
     ) -> Result<SendableRecordBatchStream> {
         let aggregate = Arc::clone(&self.aggregate);
         let steps = MetricBuilder::new(&self.metrics).counter("steps", partition);
-        let read = Read {
+        let read = ReadGuard {
             inputs: Arc::clone(&self.inputs),
             partition,
         };
         let merged = stream::once(async move {
             let exchange = read.inputs.exchange(&context)?;
-            let count = exchange.steps(partition).await?.count();
+            let count = exchange.wait_for_steps(partition).await?.count();
             steps.add(count);
             let merged = stream::iter((0..count).map(Ok)).and_then(move |_| {
                 // The stream holds `read` as long as somebody reads the stream.
-                let partition = Read::partition(&read);
+                let partition = ReadGuard::partition(&read);
                 futures::future::ready(aggregate.execute(partition, Arc::clone(&context)))
             });
             Ok::<_, DataFusionError>(merged.try_flatten())

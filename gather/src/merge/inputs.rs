@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use volary_node::buckets::Buckets;
 
 use super::exchange::Exchange;
-use super::reader::Reader;
+use super::reader::MergeReader;
 use crate::stream::WorkerStream;
 
 /// Maximum number of rows that all readers together coalesce for all partitions.
@@ -29,7 +29,7 @@ const MIN_ROWS: usize = 64;
 const MAX_ROWS: usize = 8192;
 
 /// A plan node with workers that a merge reads one by one.
-pub trait Source: ExecutionPlan {
+pub trait GatherSource: ExecutionPlan {
     /// Returns the streams of a partition's workers. A stream opens when it is polled.
     ///
     /// # Errors
@@ -45,23 +45,23 @@ pub trait Source: ExecutionPlan {
 
 /// The gather below a merge, and its readers.
 #[derive(Debug)]
-pub(super) struct Inputs<S> {
+pub(super) struct MergeInputs<S> {
     pub(super) gather: Arc<dyn ExecutionPlan>,
     pub(super) buckets: Buckets,
-    reading: Mutex<Reading>,
+    reading: Mutex<ReaderTasks>,
     /// Marks the type of the gather.
     source: PhantomData<fn() -> S>,
 }
 
 #[derive(Debug, Default)]
-struct Reading {
+struct ReaderTasks {
     exchange: Option<Arc<Exchange>>,
     readers: Vec<SpawnedTask<()>>,
     /// The partitions that nobody reads any more.
     closed: Vec<usize>,
 }
 
-impl<S: Source> Inputs<S> {
+impl<S: GatherSource> MergeInputs<S> {
     pub(super) fn new(gather: Arc<dyn ExecutionPlan>, buckets: Buckets) -> Self {
         Self {
             gather,
@@ -100,7 +100,7 @@ impl<S: Source> Inputs<S> {
         let tasks = (0..readers).map(|partition| {
             let workers = gather.open(partition, context)?;
             let (buckets, exchange) = (self.buckets.clone(), Arc::clone(&exchange));
-            let reader = Reader::new(workers, buckets, exchange, &schema, batch_rows);
+            let reader = MergeReader::new(workers, buckets, exchange, &schema, batch_rows);
             Ok(SpawnedTask::spawn(reader.run()))
         });
         reading.readers = tasks.collect::<Result<_>>()?;
@@ -127,19 +127,19 @@ impl<S: Source> Inputs<S> {
 
 /// Keeps a partition open: somebody reads it, or will read it, until this value is dropped.
 #[derive(Debug)]
-pub(super) struct Read<S: Source> {
-    pub(super) inputs: Arc<Inputs<S>>,
+pub(super) struct ReadGuard<S: GatherSource> {
+    pub(super) inputs: Arc<MergeInputs<S>>,
     pub(super) partition: usize,
 }
 
-impl<S: Source> Read<S> {
+impl<S: GatherSource> ReadGuard<S> {
     /// Returns the number of the partition.
     pub(super) fn partition(&self) -> usize {
         self.partition
     }
 }
 
-impl<S: Source> Drop for Read<S> {
+impl<S: GatherSource> Drop for ReadGuard<S> {
     fn drop(&mut self) {
         self.inputs.close(self.partition);
     }
@@ -148,12 +148,12 @@ impl<S: Source> Drop for Read<S> {
 /// The rows of a partition in the step that is merged now. The partition's aggregate reads them.
 #[derive(Debug)]
 pub(super) struct StepRows<S> {
-    pub(super) inputs: Arc<Inputs<S>>,
+    pub(super) inputs: Arc<MergeInputs<S>>,
     pub(super) partition: usize,
     pub(super) schema: SchemaRef,
 }
 
-impl<S: Source> PartitionStream for StepRows<S> {
+impl<S: GatherSource> PartitionStream for StepRows<S> {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }

@@ -23,4 +23,4 @@ mod reader;
 mod steps;
 
 pub use exec::BucketMergeExec;
-pub use inputs::Source;
+pub use inputs::GatherSource;

@@ -10,15 +10,15 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use volary_flight_proto::Error;
 use volary_flight_proto::frame::RowsByBucket;
-use volary_node::buckets::{Buckets, Divided, Piece};
+use volary_node::buckets::{BucketPiece, Buckets, DividedRows};
 
 use super::exchange::Exchange;
 use super::steps::Steps;
-use crate::stream::{Rows, WorkerStream};
+use crate::stream::{DecodedRows, WorkerStream};
 
 /// Reads an equal part of the workers, inline.
-pub(super) struct Reader {
-    sources: Vec<Source>,
+pub(super) struct MergeReader {
+    sources: Vec<WorkerSource>,
     buckets: Buckets,
     exchange: Arc<Exchange>,
     /// One coalescer per partition. It is needed because pieces are small if there are many
@@ -27,9 +27,9 @@ pub(super) struct Reader {
 }
 
 /// The rows of one worker.
-struct Source {
+struct WorkerSource {
     messages: WorkerStream,
-    rows: Option<Pieces>,
+    rows: Option<MessagePieces>,
     total_bytes: usize,
     /// Number of rounds of the messages so far. `None` before the first message.
     rounds: Option<usize>,
@@ -38,23 +38,23 @@ struct Source {
 }
 
 /// The rows of a message that were not handed over yet.
-struct Pieces {
+struct MessagePieces {
     batch: RecordBatch,
-    pieces: std::vec::IntoIter<Piece>,
-    next: Piece,
+    pieces: std::vec::IntoIter<BucketPiece>,
+    next: BucketPiece,
     row: usize,
     rounds: usize,
 }
 
 /// State of a source after it has handed over its rows of a step.
-enum After {
+enum SourceState {
     /// The source must read its next message.
-    Message(Source),
+    NeedsMessage(WorkerSource),
     /// The next rows of the source belong to a later step.
-    Step(Source),
+    HasLaterRows(WorkerSource),
 }
 
-impl Reader {
+impl MergeReader {
     /// Creates a reader of workers that send rows with `schema` in the order of `buckets`. It hands
     /// over `batch_rows` rows at a time.
     pub(super) fn new(
@@ -68,7 +68,7 @@ impl Reader {
             .map(|_| BatchCoalescer::new(Arc::clone(schema), batch_rows.max(1)));
         Self {
             coalescers: coalescers.collect(),
-            sources: workers.into_iter().map(Source::new).collect(),
+            sources: workers.into_iter().map(WorkerSource::new).collect(),
             buckets,
             exchange,
         }
@@ -76,7 +76,7 @@ impl Reader {
 
     /// Hands over all rows. An error ends the merge.
     pub(super) async fn run(mut self) {
-        let unfinished = Unfinished(Some(Arc::clone(&self.exchange)));
+        let unfinished = FailOnPanic(Some(Arc::clone(&self.exchange)));
         if let Err(error) = self.read().await {
             self.exchange.fail(error);
         }
@@ -114,16 +114,16 @@ impl Reader {
         &mut self,
         step: usize,
         steps: Steps,
-        sources: Vec<Source>,
-    ) -> Result<Vec<Source>> {
+        sources: Vec<WorkerSource>,
+    ) -> Result<Vec<WorkerSource>> {
         let buckets = self.buckets.clone();
         let mut reading = FuturesUnordered::new();
         let mut later = Vec::with_capacity(sources.len());
         for source in sources {
-            self.exchange.room(step).await;
+            self.exchange.wait_for_room(step).await;
             match self.hand_over(source, step, steps)? {
-                After::Message(source) => reading.push(source.read(&buckets)),
-                After::Step(source) => later.push(source),
+                SourceState::NeedsMessage(source) => reading.push(source.read(&buckets)),
+                SourceState::HasLaterRows(source) => later.push(source),
             }
         }
         loop {
@@ -131,7 +131,7 @@ impl Reader {
                 return Ok(later);
             }
             // Meanwhile, further messages wait in the windows of their streams, and on the workers.
-            self.exchange.room(step).await;
+            self.exchange.wait_for_room(step).await;
             let Some(source) = reading.next().await else {
                 return Ok(later);
             };
@@ -139,33 +139,38 @@ impl Reader {
                 continue;
             };
             match self.hand_over(source, step, steps)? {
-                After::Message(source) => reading.push(source.read(&buckets)),
-                After::Step(source) => later.push(source),
+                SourceState::NeedsMessage(source) => reading.push(source.read(&buckets)),
+                SourceState::HasLaterRows(source) => later.push(source),
             }
         }
     }
 
-    fn hand_over(&mut self, mut source: Source, step: usize, steps: Steps) -> Result<After> {
+    fn hand_over(
+        &mut self,
+        mut source: WorkerSource,
+        step: usize,
+        steps: Steps,
+    ) -> Result<SourceState> {
         let Some(mut rows) = source.rows.take() else {
-            return Ok(After::Message(source));
+            return Ok(SourceState::NeedsMessage(source));
         };
         if rows.rounds == 1 && steps.count() > 1 {
             // This worker had few rows, and sent them in one round. Other workers have so much more
             // that these rows must be divided into rounds, too.
-            match Pieces::new(self.buckets.divide(&rows.batch)?, self.buckets.rounds()) {
+            match MessagePieces::new(self.buckets.divide(&rows.batch)?, self.buckets.rounds()) {
                 Some(divided) => rows = divided,
-                None => return Ok(After::Message(source)),
+                None => return Ok(SourceState::NeedsMessage(source)),
             }
         }
         let first = step.checked_sub(1).map_or(0, |before| steps.end(before));
         loop {
             let round = self.buckets.round_of(rows.next.bucket);
             if round < first {
-                return Err(out_of_order().into());
+                return Err(order_error().into());
             }
             if round >= steps.end(step) {
                 source.rows = Some(rows);
-                return Ok(After::Step(source));
+                return Ok(SourceState::HasLaterRows(source));
             }
             let partition = self.buckets.partition_of(rows.next.bucket);
             let piece = rows.batch.slice(rows.row, rows.next.rows);
@@ -174,7 +179,7 @@ impl Reader {
             rows.row += rows.next.rows;
             match rows.pieces.next() {
                 Some(next) => rows.next = next,
-                None => return Ok(After::Message(source)),
+                None => return Ok(SourceState::NeedsMessage(source)),
             }
         }
     }
@@ -188,15 +193,15 @@ impl Reader {
 }
 
 /// Fails the merge if the reader panics. Otherwise, others would wait for the reader.
-struct Unfinished(Option<Arc<Exchange>>);
+struct FailOnPanic(Option<Arc<Exchange>>);
 
-impl Unfinished {
+impl FailOnPanic {
     fn finish(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for FailOnPanic {
     fn drop(&mut self) {
         if let Some(exchange) = &self.0 {
             exchange.fail(
@@ -206,7 +211,7 @@ impl Drop for Unfinished {
     }
 }
 
-impl Source {
+impl WorkerSource {
     fn new(messages: WorkerStream) -> Self {
         Self {
             messages,
@@ -223,11 +228,11 @@ impl Source {
             let Some(message) = self.messages.next().await.transpose()? else {
                 return Ok(None);
             };
-            let Rows { batch, outline } = message;
-            let outline = outline.ok_or_else(out_of_order)?;
+            let DecodedRows { batch, outline } = message;
+            let outline = outline.ok_or_else(order_error)?;
             self.total_bytes = usize::try_from(outline.total_bytes).unwrap_or(usize::MAX);
             let pieces = self.pieces_of(&outline, buckets, batch.num_rows())?;
-            self.rows = Pieces::new(Divided { batch, pieces }, outline.rounds as usize);
+            self.rows = MessagePieces::new(DividedRows { batch, pieces }, outline.rounds as usize);
         }
         Ok(Some(self))
     }
@@ -239,43 +244,43 @@ impl Source {
         outline: &RowsByBucket,
         buckets: &Buckets,
         rows: usize,
-    ) -> Result<Vec<Piece>> {
+    ) -> Result<Vec<BucketPiece>> {
         let rounds = outline.rounds as usize;
-        let are_known = match self.rounds.replace(rounds) {
+        let is_valid = match self.rounds.replace(rounds) {
             None => rounds == 1 || rounds == buckets.rounds(),
             // A worker sends rows in one round as one message, so no second message may follow.
             Some(before) => rounds == before && rounds > 1,
         };
-        if !are_known || outline.buckets.len() != outline.rows.len() {
-            return Err(out_of_order().into());
+        if !is_valid || outline.buckets.len() != outline.rows.len() {
+            return Err(order_error().into());
         }
         let pieces = outline.buckets.iter().zip(&outline.rows);
         let pieces: Vec<_> = pieces
-            .map(|(bucket, rows)| Piece {
+            .map(|(bucket, rows)| BucketPiece {
                 bucket: *bucket as usize,
                 rows: *rows as usize,
             })
             .collect();
-        let mut counted = 0_usize;
+        let mut total_rows = 0_usize;
         for piece in &pieces {
             let is_in_order =
                 piece.bucket >= self.last_bucket && piece.bucket < buckets.partitions() * rounds;
             if !is_in_order {
-                return Err(out_of_order().into());
+                return Err(order_error().into());
             }
             self.last_bucket = piece.bucket;
-            counted = counted.saturating_add(piece.rows);
+            total_rows = total_rows.saturating_add(piece.rows);
         }
-        if counted != rows {
-            return Err(out_of_order().into());
+        if total_rows != rows {
+            return Err(order_error().into());
         }
         Ok(pieces)
     }
 }
 
-impl Pieces {
+impl MessagePieces {
     /// Returns `None` if there are no rows.
-    fn new(divided: Divided, rounds: usize) -> Option<Self> {
+    fn new(divided: DividedRows, rounds: usize) -> Option<Self> {
         let mut pieces = divided.pieces.into_iter();
         Some(Self {
             batch: divided.batch,
@@ -287,6 +292,6 @@ impl Pieces {
     }
 }
 
-fn out_of_order() -> Error {
+fn order_error() -> Error {
     Error::internal("a worker's rows are not in the order of their buckets")
 }

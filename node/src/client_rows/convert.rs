@@ -82,9 +82,9 @@ pub(super) fn convert(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
                 children,
             )?))
         }
-        (DataType::Utf8View, DataType::Utf8) => bytes_of::<_, Utf8Type>(array.as_string_view()),
+        (DataType::Utf8View, DataType::Utf8) => copy_views::<_, Utf8Type>(array.as_string_view()),
         (DataType::BinaryView, DataType::Binary) => {
-            bytes_of::<_, BinaryType>(array.as_binary_view())
+            copy_views::<_, BinaryType>(array.as_binary_view())
         }
         // The mapping of types turns 16 bytes into text only if they are a UUID.
         (DataType::FixedSizeBinary(16), DataType::Utf8) => Ok(uuid_text(array)),
@@ -94,7 +94,7 @@ pub(super) fn convert(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
 
 /// Copies the bytes that the views point to. arrow's own cast panics if there are more bytes than
 /// `i32` offsets can address.
-fn bytes_of<V, B>(views: &GenericByteViewArray<V>) -> Result<ArrayRef, ArrowError>
+fn copy_views<V, B>(views: &GenericByteViewArray<V>) -> Result<ArrayRef, ArrowError>
 where
     V: ByteViewType,
     B: ByteArrayType<Offset = i32>,
@@ -104,11 +104,11 @@ where
     if i32::try_from(bytes).is_err() {
         return Err(ArrowError::OffsetOverflowError(bytes));
     }
-    let mut made = GenericByteBuilder::<B>::with_capacity(views.len(), bytes);
+    let mut builder = GenericByteBuilder::<B>::with_capacity(views.len(), bytes);
     for value in views {
-        made.append_option(value);
+        builder.append_option(value);
     }
-    Ok(Arc::new(made.finish()))
+    Ok(Arc::new(builder.finish()))
 }
 
 fn convert_struct(array: &StructArray, fields: &Fields) -> Result<StructArray, ArrowError> {

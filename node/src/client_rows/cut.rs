@@ -93,16 +93,16 @@ fn array_bytes(array: &dyn Array) -> usize {
 }
 
 fn offsets_bytes<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>) -> usize {
-    let (first, last) = ends(offsets);
+    let (first, last) = first_and_last(offsets);
     size_of_val(offsets.as_ref()) + (last - first)
 }
 
 fn list_bytes<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>, values: &dyn Array) -> usize {
-    let (first, last) = ends(offsets);
+    let (first, last) = first_and_last(offsets);
     size_of_val(offsets.as_ref()) + array_bytes(&values.slice(first, last - first))
 }
 
-fn ends<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>) -> (usize, usize) {
+fn first_and_last<O: OffsetSizeTrait>(offsets: &OffsetBuffer<O>) -> (usize, usize) {
     let end = |offset: Option<&O>| offset.map_or(0, |offset| offset.as_usize());
     (end(offsets.first()), end(offsets.last()))
 }

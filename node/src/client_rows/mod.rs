@@ -27,7 +27,7 @@ use tonic::Status;
 use volary_flight_proto::{Error, Result};
 
 use crate::batches::{CoalesceBytes, used_bytes};
-use crate::memory::outgoing;
+use crate::memory::reserve_outgoing;
 use cut::split;
 
 /// Target size of a batch in bytes, if there is memory for it.
@@ -39,7 +39,7 @@ const MESSAGE_BYTES: usize = 3 * 1024 * 1024;
 
 /// Largest number of bytes that the offsets of a column of the announced types can address. If a
 /// batch is smaller and cannot be converted, its size is not the reason.
-const MOST_OFFSETS_SAY: usize = i32::MAX as usize;
+const MAX_OFFSET_BYTES: usize = i32::MAX as usize;
 
 /// Stream of messages to a client.
 pub type ClientMessages = BoxStream<'static, Result<FlightData, Status>>;
@@ -54,9 +54,9 @@ pub fn client_rows<S>(
 where
     S: Stream<Item = Result<RecordBatch, DataFusionError>> + Send + Unpin,
 {
-    let to = Arc::clone(&announced);
-    let converted = outgoing(rows)
-        .map_ok(move |batch| stream::iter(Parts::of(batch, Arc::clone(&to))))
+    let target_schema = Arc::clone(&announced);
+    let converted = reserve_outgoing(rows)
+        .map_ok(move |batch| stream::iter(ConvertedParts::of(batch, Arc::clone(&target_schema))))
         .try_flatten();
     CoalesceBytes::new(converted, announced, batch_bytes)
         .map_err(Error::from)
@@ -120,7 +120,7 @@ pub fn batch_messages(batch: RecordBatch) -> ClientMessages {
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for a value that does not fit, such as more than 2 GiB of text in one batch.
-pub fn converted(batch: &RecordBatch, announced: &SchemaRef) -> Result<RecordBatch> {
+pub fn convert_batch(batch: &RecordBatch, announced: &SchemaRef) -> Result<RecordBatch> {
     if batch.num_columns() != announced.fields().len() {
         return Err(Error::internal(format!(
             "a batch has {} columns, but {} were announced",
@@ -145,33 +145,33 @@ pub fn converted(batch: &RecordBatch, announced: &SchemaRef) -> Result<RecordBat
 
 /// Iterator over the converted rows of a batch. It divides the batch if its rows do not fit into
 /// one batch of the announced types.
-struct Parts {
+struct ConvertedParts {
     /// The parts that are not converted yet. The next one is the last element.
-    left: Vec<RecordBatch>,
+    remaining: Vec<RecordBatch>,
     announced: SchemaRef,
 }
 
-impl Parts {
+impl ConvertedParts {
     fn of(batch: RecordBatch, announced: SchemaRef) -> Self {
         Self {
-            left: vec![batch],
+            remaining: vec![batch],
             announced,
         }
     }
 }
 
-impl Iterator for Parts {
+impl Iterator for ConvertedParts {
     type Item = Result<RecordBatch, DataFusionError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let batch = self.left.pop()?;
+            let batch = self.remaining.pop()?;
             let rows = batch.num_rows();
-            match converted(&batch, &self.announced) {
-                Err(_) if rows > 1 && used_bytes(&batch) > MOST_OFFSETS_SAY => {
+            match convert_batch(&batch, &self.announced) {
+                Err(_) if rows > 1 && used_bytes(&batch) > MAX_OFFSET_BYTES => {
                     let half = rows / 2;
-                    self.left.push(batch.slice(half, rows - half));
-                    self.left.push(batch.slice(0, half));
+                    self.remaining.push(batch.slice(half, rows - half));
+                    self.remaining.push(batch.slice(0, half));
                 }
                 converted => return Some(converted.map_err(DataFusionError::from)),
             }
@@ -227,7 +227,7 @@ mod tests {
         let one = Schema::new(vec![Field::new("n", DataType::Int64, false)]);
         let batch =
             RecordBatch::try_new(Arc::new(one), vec![Arc::new(Int64Array::from(vec![1]))]).unwrap();
-        let mut parts = Parts::of(batch, Arc::new(two));
+        let mut parts = ConvertedParts::of(batch, Arc::new(two));
         assert!(matches!((parts.next(), parts.next()), (Some(Err(_)), None)));
     }
 }

@@ -15,15 +15,15 @@ const LARGE_BYTES: usize = 16 << 20;
 
 /// Wraps a stream of batches that are copied before the next batch is asked for. A large batch ends
 /// the stream with `ResourcesExhausted` if the process has no memory for its copies.
-pub fn outgoing<S>(
+pub fn reserve_outgoing<S>(
     batches: S,
 ) -> impl Stream<Item = Result<RecordBatch, DataFusionError>> + Send + Unpin
 where
     S: Stream<Item = Result<RecordBatch, DataFusionError>> + Send + Unpin,
 {
-    let mut being_made = None;
+    let mut reservation = None;
     batches.map(move |batch| {
-        drop(being_made.take());
+        drop(reservation.take());
         let batch = batch?;
         // The memory that a batch holds is quickly computed, and is at least what its rows use. So
         // few batches are checked more closely.
@@ -35,8 +35,8 @@ where
             return Ok(batch);
         }
         let bytes = bytes.saturating_mul(COPIES);
-        being_made =
-            ProcessMemory::this().make(bytes, || format!("sending {} rows", batch.num_rows()))?;
+        reservation = ProcessMemory::this()
+            .try_reserve(bytes, || format!("sending {} rows", batch.num_rows()))?;
         Ok(batch)
     })
 }

@@ -18,21 +18,21 @@ use crate::size::MemorySize;
 
 /// The least memory that a process may have for each node beyond the limit of the node's operators.
 /// If a fifth of that limit is more, it is used instead.
-const LEAST_BESIDE: usize = 512 << 20;
+const MIN_UNREPORTED_BYTES: usize = 512 << 20;
 /// Size up to which a value is made without checking the memory of the process, because the check
 /// takes some microseconds.
 const SMALL_BYTES: usize = 1 << 20;
 /// Shortest time between two questions to the system.
-const FRESH_FOR: Duration = Duration::from_millis(20);
+const MAX_PROBE_AGE: Duration = Duration::from_millis(20);
 
 static THIS_PROCESS: LazyLock<Arc<ProcessMemory>> = LazyLock::new(|| {
     Arc::new(ProcessMemory {
         allowed: AtomicUsize::new(0),
-        being_made: AtomicUsize::new(0),
+        reserved: AtomicUsize::new(0),
         used: AtomicUsize::new(0),
         started: Instant::now(),
-        asked_at: AtomicU64::new(0),
-        fresh_for: FRESH_FOR,
+        probed_at: AtomicU64::new(0),
+        max_probe_age: MAX_PROBE_AGE,
         probe: Mutex::new(Box::new(resident_memory())),
     })
 });
@@ -42,14 +42,14 @@ pub struct ProcessMemory {
     /// Allowed memory of all nodes together, in bytes.
     allowed: AtomicUsize,
     /// Bytes of large values that are being made and are only partly allocated.
-    being_made: AtomicUsize,
+    reserved: AtomicUsize,
     /// Memory of the process when the system was last asked, in bytes.
     used: AtomicUsize,
     started: Instant,
     /// Time of that question, in microseconds after `started`.
-    asked_at: AtomicU64,
+    probed_at: AtomicU64,
     /// Time for which the answer is new enough.
-    fresh_for: Duration,
+    max_probe_age: Duration,
     probe: Mutex<Box<dyn FnMut() -> usize + Send>>,
 }
 
@@ -69,13 +69,13 @@ impl ProcessMemory {
 
     /// Asks the allocator for the memory of the process instead of the system. The system's number
     /// includes memory that was freed but not returned yet, and such memory does no harm.
-    pub fn ask_instead_of_the_system(&self, allocator: impl FnMut() -> usize + Send + 'static) {
+    pub fn set_probe(&self, allocator: impl FnMut() -> usize + Send + 'static) {
         *self.probe.lock() = Box::new(allocator);
     }
 
     /// Adds a node whose operators may hold `limit_bytes`.
-    pub(super) fn allow(self: &Arc<Self>, limit_bytes: usize) -> Allowance {
-        let bytes = limit_bytes.saturating_add(LEAST_BESIDE.max(limit_bytes / 5));
+    pub(super) fn add_node(self: &Arc<Self>, limit_bytes: usize) -> Allowance {
+        let bytes = limit_bytes.saturating_add(MIN_UNREPORTED_BYTES.max(limit_bytes / 5));
         self.allowed.fetch_add(bytes, Ordering::Relaxed);
         Allowance {
             process: Arc::clone(self),
@@ -105,32 +105,32 @@ impl ProcessMemory {
     /// # Errors
     /// `ResourcesExhausted` if the process would have more memory than its nodes may have. `what`
     /// names in the error the value that is not made.
-    pub(crate) fn make(
+    pub(crate) fn try_reserve(
         &self,
         bytes: usize,
         what: impl FnOnce() -> String,
-    ) -> datafusion::error::Result<Option<BeingMade<'_>>> {
+    ) -> datafusion::error::Result<Option<ProcessReservation<'_>>> {
         if bytes <= SMALL_BYTES {
             return Ok(None);
         }
-        let being_made = self.make_large(bytes).map_err(|excess| {
+        let reservation = self.try_reserve_large(bytes).map_err(|excess| {
             let (what, size) = (what(), MemorySize::from(bytes));
             DataFusionError::ResourcesExhausted(format!("{what} would take {size} more: {excess}"))
         });
-        being_made.map(Some)
+        reservation.map(Some)
     }
 
-    fn make_large(&self, bytes: usize) -> Result<BeingMade<'_>, Excess> {
-        let others = self.being_made.fetch_add(bytes, Ordering::Relaxed);
+    fn try_reserve_large(&self, bytes: usize) -> Result<ProcessReservation<'_>, Excess> {
+        let reserved_before = self.reserved.fetch_add(bytes, Ordering::Relaxed);
         // The guard exists before the check, so the bytes are given back even if the value is
         // refused.
-        let being_made = BeingMade {
+        let reservation = ProcessReservation {
             process: self,
             bytes,
         };
-        match self.excess_with(self.used_now(), others.saturating_add(bytes)) {
+        match self.excess_with(self.probe_now(), reserved_before.saturating_add(bytes)) {
             Some(excess) => Err(excess),
-            None => Ok(being_made),
+            None => Ok(reservation),
         }
     }
 
@@ -145,23 +145,26 @@ impl ProcessMemory {
     /// Returns the memory of the process now or a moment ago.
     fn used(&self) -> usize {
         let now = self.started.elapsed();
-        let asked_at = self.asked_at.load(Ordering::Relaxed);
-        let is_old = now.saturating_sub(Duration::from_micros(asked_at)) >= self.fresh_for;
+        let asked_at = self.probed_at.load(Ordering::Relaxed);
+        let is_old = now.saturating_sub(Duration::from_micros(asked_at)) >= self.max_probe_age;
         let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
         let claim = |now| {
-            let claimed =
-                self.asked_at
-                    .compare_exchange(asked_at, now, Ordering::Relaxed, Ordering::Relaxed);
+            let claimed = self.probed_at.compare_exchange(
+                asked_at,
+                now,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
             claimed.is_ok()
         };
         // One thread asks, and the others use the previous answer.
         if is_old && claim(now) {
-            return self.used_now();
+            return self.probe_now();
         }
         self.used.load(Ordering::Relaxed)
     }
 
-    fn used_now(&self) -> usize {
+    fn probe_now(&self) -> usize {
         let used = (self.probe.lock())();
         self.used.store(used, Ordering::Relaxed);
         used
@@ -185,15 +188,15 @@ impl Drop for Allowance {
 
 /// A value that is being made.
 #[derive(Debug)]
-pub(crate) struct BeingMade<'a> {
+pub(crate) struct ProcessReservation<'a> {
     process: &'a ProcessMemory,
     bytes: usize,
 }
 
-impl Drop for BeingMade<'_> {
+impl Drop for ProcessReservation<'_> {
     fn drop(&mut self) {
         let bytes = self.bytes;
-        self.process.being_made.fetch_sub(bytes, Ordering::Relaxed);
+        self.process.reserved.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -244,11 +247,11 @@ pub(super) mod tests {
         let said = Arc::clone(&used);
         let process = ProcessMemory {
             allowed: AtomicUsize::new(0),
-            being_made: AtomicUsize::new(0),
+            reserved: AtomicUsize::new(0),
             used: AtomicUsize::new(0),
             started: Instant::now(),
-            asked_at: AtomicU64::new(0),
-            fresh_for: Duration::ZERO,
+            probed_at: AtomicU64::new(0),
+            max_probe_age: Duration::ZERO,
             probe: Mutex::new(Box::new(move || said.load(Ordering::Relaxed))),
         };
         let set_used = move |bytes| used.store(bytes, Ordering::Relaxed);
@@ -259,49 +262,49 @@ pub(super) mod tests {
     fn nodes_of_one_process_share_its_memory() {
         let (process, set_used) = process();
         set_used(600 * MIB);
-        assert!(process.make_large(1).is_ok());
-        let _first = process.allow(10 * MIB);
-        let excess = process.make_large(1).unwrap_err();
+        assert!(process.try_reserve_large(1).is_ok());
+        let _first = process.add_node(10 * MIB);
+        let excess = process.try_reserve_large(1).unwrap_err();
         assert_eq!(excess.allowed, 522 * MIB);
         let said = excess.to_string();
         assert!(
             said.contains("uses 600.0 MiB of memory, and may use at most 522.0 MiB"),
             "{said}"
         );
-        let second = process.allow(10_000 * MIB);
+        let second = process.add_node(10_000 * MIB);
         assert_eq!(process.allowed.load(Ordering::Relaxed), 12_522 * MIB);
-        assert!(process.make_large(1).is_ok());
+        assert!(process.try_reserve_large(1).is_ok());
         assert!(process.excess().is_none());
         drop(second);
-        assert!(process.make_large(1).is_err());
+        assert!(process.try_reserve_large(1).is_err());
         assert!(process.excess().is_some());
     }
 
     #[test]
     fn what_is_being_made_counts_before_it_is_there() {
         let (process, set_used) = process();
-        let _node = process.allow(100 * MIB);
+        let _node = process.add_node(100 * MIB);
         set_used(12 * MIB);
-        let first = process.make_large(300 * MIB).unwrap();
-        let second = process.make_large(300 * MIB).unwrap();
-        assert!(process.make_large(MIB).is_err());
+        let first = process.try_reserve_large(300 * MIB).unwrap();
+        let second = process.try_reserve_large(300 * MIB).unwrap();
+        assert!(process.try_reserve_large(MIB).is_err());
         drop(first);
-        let _third = process.make_large(300 * MIB).unwrap();
+        let _third = process.try_reserve_large(300 * MIB).unwrap();
         drop(second);
-        assert!(process.make_large(301 * MIB).is_err());
-        assert_eq!(process.being_made.load(Ordering::Relaxed), 300 * MIB);
+        assert!(process.try_reserve_large(301 * MIB).is_err());
+        assert_eq!(process.reserved.load(Ordering::Relaxed), 300 * MIB);
     }
 
     #[test]
     fn the_system_is_not_asked_all_the_time() {
         let (mut process, set_used) = process();
-        Arc::get_mut(&mut process).unwrap().fresh_for = Duration::MAX;
-        let _node = process.allow(0);
+        Arc::get_mut(&mut process).unwrap().max_probe_age = Duration::MAX;
+        let _node = process.add_node(0);
         assert!(process.excess().is_none());
         set_used(1 << 40);
         assert!(process.excess().is_none());
         // Making a large value asks the system.
-        process.make_large(MIB).unwrap_err();
+        process.try_reserve_large(MIB).unwrap_err();
         assert!(process.excess().is_some());
     }
 

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PERCENT: usize = 110;
 /// The fewest bytes that a query must hold to be worth ending. If all hold less, something else has
 /// the memory.
-pub const LEAST_ENDED_BYTES: usize = 1 << 20;
+pub const MIN_ENDED_BYTES: usize = 1 << 20;
 
 /// Ends the largest running query as long as the process has far more memory than it may. Never
 /// returns. `end_largest` ends one query for the given reason. It returns the id of the query and
@@ -28,7 +28,7 @@ pub async fn end_largest_when_full(
 ) {
     loop {
         tokio::time::sleep(INTERVAL).await;
-        let Some(excess) = ProcessMemory::this().excess().filter(is_far) else {
+        let Some(excess) = ProcessMemory::this().excess().filter(is_far_above_limit) else {
             continue;
         };
         if let Some((id, held)) = end_largest(&format!(
@@ -40,6 +40,6 @@ pub async fn end_largest_when_full(
     }
 }
 
-fn is_far(excess: &Excess) -> bool {
+fn is_far_above_limit(excess: &Excess) -> bool {
     excess.used / PERCENT > excess.allowed / 100
 }

@@ -27,11 +27,11 @@ use futures::{FutureExt, Stream, StreamExt};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::around::{Around, AroundExec};
+use super::wrapper::{Wrapper, WrapperExec};
 
 /// Wraps a join so that its partitions report even if they are dropped, until the query has ended.
 /// Returns other joins unchanged.
-pub(super) fn reporting_when_dropped(
+pub(super) fn report_when_dropped(
     join: Arc<dyn ExecutionPlan>,
     ended: &CancellationToken,
 ) -> Arc<dyn ExecutionPlan> {
@@ -43,11 +43,11 @@ pub(super) fn reporting_when_dropped(
     let partitions = join.output_partitioning().partition_count();
     match filter {
         Some(filter) if partitions > 1 => {
-            let waiting = Arc::new(Waiting {
+            let waiting = Arc::new(WaitingPartitions {
                 partitions: AtomicUsize::new(partitions),
-                over: ended.child_token(),
+                all_done: ended.child_token(),
             });
-            AroundExec::wrap(join, ReportWhenDropped { filter, waiting })
+            WrapperExec::wrap(join, ReportWhenDropped { filter, waiting })
         }
         _ => join,
     }
@@ -56,10 +56,10 @@ pub(super) fn reporting_when_dropped(
 #[derive(Debug)]
 struct ReportWhenDropped {
     filter: Arc<DynamicFilterPhysicalExpr>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingPartitions>,
 }
 
-impl Around for ReportWhenDropped {
+impl Wrapper for ReportWhenDropped {
     const NAME: &'static str = "ReportWhenDroppedExec";
 
     fn execute(
@@ -70,7 +70,7 @@ impl Around for ReportWhenDropped {
     ) -> Result<SendableRecordBatchStream> {
         Ok(Box::pin(Partition {
             rows: within.execute(partition, context)?,
-            reported: false,
+            has_reported: false,
             filter: Arc::clone(&self.filter),
             waiting: Arc::clone(&self.waiting),
             runtime: Handle::current(),
@@ -80,12 +80,12 @@ impl Around for ReportWhenDropped {
 
 /// Tells whether a report can still matter to a partition.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingPartitions {
     /// Number of partitions that were not dropped yet. This includes partitions that were not
     /// started yet, because they will wait, too.
     partitions: AtomicUsize,
     /// Cancelled when the last partition is dropped or the query has ended.
-    over: CancellationToken,
+    all_done: CancellationToken,
 }
 
 /// A partition of the join.
@@ -93,9 +93,9 @@ struct Partition {
     rows: SendableRecordBatchStream,
     /// Says whether the partition has certainly reported. It returns its first result only after
     /// that.
-    reported: bool,
+    has_reported: bool,
     filter: Arc<DynamicFilterPhysicalExpr>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingPartitions>,
     /// Runtime that the join runs on. The partition may be dropped on another thread.
     runtime: Handle,
 }
@@ -105,7 +105,7 @@ impl Stream for Partition {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let polled = self.rows.poll_next_unpin(cx);
-        self.reported |= polled.is_ready();
+        self.has_reported |= polled.is_ready();
         polled
     }
 }
@@ -119,16 +119,16 @@ impl RecordBatchStream for Partition {
 impl Drop for Partition {
     fn drop(&mut self) {
         if self.waiting.partitions.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.waiting.over.cancel();
+            self.waiting.all_done.cancel();
             return;
         }
-        if self.reported || self.filter.wait_complete().now_or_never().is_some() {
+        if self.has_reported || self.filter.wait_complete().now_or_never().is_some() {
             return;
         }
         let nothing = EmptyRecordBatchStream::new(self.rows.schema());
         let mut rows = std::mem::replace(&mut self.rows, Box::pin(nothing));
         let filter = Arc::clone(&self.filter);
-        let over = self.waiting.over.clone();
+        let over = self.waiting.all_done.clone();
         self.runtime.spawn(async move {
             tokio::select! {
                 biased;
@@ -199,7 +199,7 @@ mod tests {
         let within = Arc::new(within.with_dynamic_filter_expr(filter).unwrap());
         Arc::new(join(
             table(&[&[1, 7], &[]]),
-            reporting_when_dropped(within, &CancellationToken::new()),
+            report_when_dropped(within, &CancellationToken::new()),
             JoinType::Left,
             PartitionMode::Partitioned,
         ))

@@ -22,30 +22,30 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 
-use super::around::AroundExec;
-use super::few_rows::{Beside, FewRows};
+use super::few_rows::{CopiedPerRow, FewRows};
+use super::wrapper::WrapperExec;
 use crate::size::MemorySize;
 use crate::value_limit::ValueLimit;
 
 /// Factor for the memory of the copies of a constant. Functions often make something from the
 /// copies that is as large as the copies themselves.
-const MADE_OF_COPIES: usize = 2;
+const COPIES: usize = 2;
 
 /// Returns the operator, which is given fewer rows at once if it computes with a large constant.
 ///
 /// # Errors
 /// `ResourcesExhausted` for an operator that computes with a large constant and whose batches
 /// cannot be cut: it reads rows by itself, or makes pairs of rows.
-pub(super) fn with_few_rows_at_once(
+pub(super) fn cut_rows_for_constants(
     node: Arc<dyn ExecutionPlan>,
     task: &TaskContext,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let Some(values) = ValueLimit::of(task.session_config()) else {
+    let Some(limit) = ValueLimit::of(task.session_config()) else {
         return Ok(node);
     };
     let batch_rows = task.session_config().batch_size();
     let largest = largest_constant(node.as_ref())?;
-    let rows = values.bytes.checked_div(largest);
+    let rows = limit.bytes.checked_div(largest);
     let rows = rows.unwrap_or(usize::MAX).max(1);
     let children = node.children();
     if rows >= batch_rows
@@ -62,18 +62,18 @@ pub(super) fn with_few_rows_at_once(
             "copying a constant of {} for each of {batch_rows} rows would take {}; {} allows {} at once: make the constant smaller, or put it into a table and join",
             MemorySize::from(largest),
             MemorySize::from(largest.saturating_mul(batch_rows)),
-            values.setting,
-            MemorySize::from(values.bytes)
+            limit.setting,
+            MemorySize::from(limit.bytes)
         );
     }
     let inputs = children
         .into_iter()
         .map(|input| {
-            let constant = Constant {
+            let constant = LargeConstant {
                 bytes: largest,
                 rows,
             };
-            AroundExec::wrap(Arc::clone(input), FewRows(constant))
+            WrapperExec::wrap(Arc::clone(input), FewRows(constant))
         })
         .collect();
     replace_children_if_necessary(node, inputs)
@@ -128,24 +128,24 @@ fn is_constant(expression: &Arc<dyn PhysicalExpr>) -> bool {
 
 /// A large constant that is copied for each row.
 #[derive(Debug, Clone, Copy)]
-struct Constant {
+struct LargeConstant {
     bytes: usize,
     /// Number of rows for which the constant may be copied at once.
     rows: usize,
 }
 
-impl Beside for Constant {
+impl CopiedPerRow for LargeConstant {
     const NAME: &'static str = "FewRowsExec";
 
-    fn rows(&self) -> usize {
+    fn max_rows(&self) -> usize {
         self.rows
     }
 
-    fn bytes(&self) -> usize {
-        self.bytes.saturating_mul(MADE_OF_COPIES)
+    fn bytes_per_row(&self) -> usize {
+        self.bytes.saturating_mul(COPIES)
     }
 
-    fn shown(&self, rows: usize) -> String {
+    fn describe(&self, rows: usize) -> String {
         let constant = MemorySize::from(self.bytes);
         format!("copying a constant of {constant} for {rows} rows")
     }
@@ -172,7 +172,7 @@ mod tests {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let task = context.task_ctx();
         let limited =
-            plan.transform_up(|node| with_few_rows_at_once(node, &task).map(Transformed::yes));
+            plan.transform_up(|node| cut_rows_for_constants(node, &task).map(Transformed::yes));
         Ok(limited?.data)
     }
 
@@ -196,7 +196,11 @@ mod tests {
             let sql = format!("SELECT {query} FROM generate_series(1, 10000) t(x)");
             let few = limited(planned(&context, &sql).await, &context).unwrap();
             let shown = displayable(few.as_ref()).indent(false).to_string();
-            assert_eq!(shown.contains(Constant::NAME), is_cut, "{sql}:\n{shown}");
+            assert_eq!(
+                shown.contains(LargeConstant::NAME),
+                is_cut,
+                "{sql}:\n{shown}"
+            );
             let expected = planned(&context, &sql).await;
             let expected = collect(expected, context.task_ctx()).await.unwrap();
             let made = collect(few, context.task_ctx()).await.unwrap();
@@ -213,7 +217,7 @@ mod tests {
         let shown = displayable(limited(plan, &context).unwrap().as_ref())
             .indent(false)
             .to_string();
-        assert!(!shown.contains(Constant::NAME), "{shown}");
+        assert!(!shown.contains(LargeConstant::NAME), "{shown}");
         let join = "SELECT * FROM generate_series(1, 9) a(x) JOIN generate_series(1, 9) b(y) ON length(concat(repeat('x', 5000), x, y)) < 7";
         let error = limited(planned(&context, join).await, &context).unwrap_err();
         assert!(error.to_string().contains("put it into a table"), "{error}");

@@ -12,29 +12,29 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::{ExecutionPlan, RecordBatchStream, SendableRecordBatchStream};
 use futures::{Stream, StreamExt};
 
-use super::around::Around;
-use crate::memory::{BeingMade, ProcessMemory};
+use super::wrapper::Wrapper;
+use crate::memory::{ProcessMemory, ProcessReservation};
 
 /// Something that an operator copies for each row that it is given.
-pub(super) trait Beside: fmt::Debug + Clone + Send + Sync + Unpin + 'static {
+pub(super) trait CopiedPerRow: fmt::Debug + Clone + Send + Sync + Unpin + 'static {
     /// Name in displayed plans of the operator that cuts the batches.
     const NAME: &'static str;
 
     /// Returns the most rows that may be handed on at once.
-    fn rows(&self) -> usize;
+    fn max_rows(&self) -> usize;
 
     /// Returns the bytes of memory that are taken for each row.
-    fn bytes(&self) -> usize;
+    fn bytes_per_row(&self) -> usize;
 
     /// Describes in text what is copied for this many rows.
-    fn shown(&self, rows: usize) -> String;
+    fn describe(&self, rows: usize) -> String;
 }
 
 /// Hands on few rows at a time, because something large is copied for each of them.
 #[derive(Debug)]
 pub(super) struct FewRows<B>(pub(super) B);
 
-impl<B: Beside> Around for FewRows<B> {
+impl<B: CopiedPerRow> Wrapper for FewRows<B> {
     const NAME: &'static str = B::NAME;
 
     fn execute(
@@ -43,48 +43,49 @@ impl<B: Beside> Around for FewRows<B> {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        Ok(Box::pin(Pieces {
+        Ok(Box::pin(CutBatches {
             batches: within.execute(partition, context)?,
-            beside: self.0.clone(),
-            left: None,
-            being_made: None,
+            copied: self.0.clone(),
+            rest: None,
+            reservation: None,
         }))
     }
 }
 
 /// A stream of batches that are cut into pieces. The memory that an operator needs for a piece
 /// counts as used until the operator asks for the next piece.
-struct Pieces<B> {
+struct CutBatches<B> {
     batches: SendableRecordBatchStream,
-    beside: B,
-    left: Option<RecordBatch>,
-    being_made: Option<BeingMade<'static>>,
+    copied: B,
+    rest: Option<RecordBatch>,
+    reservation: Option<ProcessReservation<'static>>,
 }
 
-impl<B: Beside> Pieces<B> {
+impl<B: CopiedPerRow> CutBatches<B> {
     fn hand_over(&mut self, piece: RecordBatch) -> Result<RecordBatch> {
         let rows = piece.num_rows();
-        let bytes = self.beside.bytes().saturating_mul(rows);
-        self.being_made = ProcessMemory::this().make(bytes, || self.beside.shown(rows))?;
+        let bytes = self.copied.bytes_per_row().saturating_mul(rows);
+        self.reservation =
+            ProcessMemory::this().try_reserve(bytes, || self.copied.describe(rows))?;
         Ok(piece)
     }
 }
 
-impl<B: Beside> Stream for Pieces<B> {
+impl<B: CopiedPerRow> Stream for CutBatches<B> {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.being_made = None;
-        let batch = match self.left.take() {
+        self.reservation = None;
+        let batch = match self.rest.take() {
             Some(batch) => batch,
             None => match ready!(self.batches.poll_next_unpin(cx)) {
                 Some(Ok(batch)) => batch,
                 ended => return Poll::Ready(ended),
             },
         };
-        let (rows, most) = (batch.num_rows(), self.beside.rows());
+        let (rows, most) = (batch.num_rows(), self.copied.max_rows());
         if rows > most {
-            self.left = Some(batch.slice(most, rows - most));
+            self.rest = Some(batch.slice(most, rows - most));
             let piece = batch.slice(0, most);
             return Poll::Ready(Some(self.hand_over(piece)));
         }
@@ -92,7 +93,7 @@ impl<B: Beside> Stream for Pieces<B> {
     }
 }
 
-impl<B: Beside> RecordBatchStream for Pieces<B> {
+impl<B: CopiedPerRow> RecordBatchStream for CutBatches<B> {
     fn schema(&self) -> SchemaRef {
         self.batches.schema()
     }

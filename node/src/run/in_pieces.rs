@@ -28,20 +28,20 @@ use datafusion::physical_plan::{
 use futures::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 
-use super::stoppable::{check_not_ended, stoppable};
-use crate::value_limit::at_once::{self, Refusal};
-use crate::value_limit::calls_bounded;
+use super::stoppable::{check_not_ended, make_stoppable};
+use crate::value_limit::calls_bounded_function;
+use crate::value_limit::row_retry::{self, Refusal};
 
 /// Returns the operator, which computes few rows at a time if its functions may ask for that.
 ///
 /// # Errors
 /// Fails if the operator cannot be rebuilt.
-pub(super) fn in_pieces(
+pub(super) fn compute_in_pieces(
     node: Arc<dyn ExecutionPlan>,
     ended: &CancellationToken,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
-        if any_calls_bounded(projection.expr().iter().map(|column| &column.expr))? {
+        if any_calls_bounded_function(projection.expr().iter().map(|column| &column.expr))? {
             return Ok(Arc::new(ProjectionInPieces {
                 projection: node,
                 ended: ended.clone(),
@@ -49,8 +49,8 @@ pub(super) fn in_pieces(
             }));
         }
     } else if let Some(filter) = node.downcast_ref::<FilterExec>() {
-        if calls_bounded(filter.predicate())? {
-            let predicate = stoppable(filter.predicate(), ended)?;
+        if calls_bounded_function(filter.predicate())? {
+            let predicate = make_stoppable(filter.predicate(), ended)?;
             let filter = FilterExecBuilder::from(filter).with_predicate(predicate);
             return Ok(Arc::new(filter.build()?));
         }
@@ -70,12 +70,12 @@ fn aggregate_in_pieces(
     let mut is_changed = false;
     for function in &mut functions {
         let mut arguments = function.expressions();
-        if !any_calls_bounded(&arguments)? {
+        if !any_calls_bounded_function(&arguments)? {
             continue;
         }
         for argument in &mut arguments {
-            if calls_bounded(argument)? {
-                *argument = stoppable(argument, ended)?;
+            if calls_bounded_function(argument)? {
+                *argument = make_stoppable(argument, ended)?;
             }
         }
         let order_by = function.order_bys().iter();
@@ -88,12 +88,12 @@ fn aggregate_in_pieces(
     Ok(is_changed.then(|| Arc::new(aggregate.with_new_aggr_exprs(functions)) as _))
 }
 
-fn any_calls_bounded<'a>(
+fn any_calls_bounded_function<'a>(
     expressions: impl IntoIterator<Item = &'a Arc<dyn PhysicalExpr>>,
 ) -> Result<bool> {
     let mut expressions = expressions.into_iter();
     expressions.try_fold(false, |found, expression| {
-        Ok(found || calls_bounded(expression)?)
+        Ok(found || calls_bounded_function(expression)?)
     })
 }
 
@@ -142,7 +142,7 @@ impl ExecutionPlan for ProjectionInPieces {
         _: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let projection = replace_children_if_necessary(Arc::clone(&self.projection), children)?;
-        in_pieces(projection, &self.ended)
+        compute_in_pieces(projection, &self.ended)
     }
 
     fn with_new_children(
@@ -169,11 +169,11 @@ impl ExecutionPlan for ProjectionInPieces {
         let projector = projection
             .projection_expr()
             .make_projector(&input.schema())?;
-        Ok(Box::pin(Pieces {
+        Ok(Box::pin(ProjectedPieces {
             schema: self.schema(),
             projector,
             input: input.execute(partition, context)?,
-            left: None,
+            rest: None,
             rows_at_once: usize::MAX,
             ended: self.ended.clone(),
             metrics: BaselineMetrics::new(&self.metrics, partition),
@@ -181,12 +181,12 @@ impl ExecutionPlan for ProjectionInPieces {
     }
 }
 
-struct Pieces {
+struct ProjectedPieces {
     schema: SchemaRef,
     projector: Projector,
     input: SendableRecordBatchStream,
     /// The rest of a batch of the input.
-    left: Option<RecordBatch>,
+    rest: Option<RecordBatch>,
     /// Number of rows for which the functions are called next. It follows from what they accepted
     /// last.
     rows_at_once: usize,
@@ -194,7 +194,7 @@ struct Pieces {
     metrics: BaselineMetrics,
 }
 
-impl Pieces {
+impl ProjectedPieces {
     /// Computes the first rows of the batch, as many as its functions accept, and keeps the other
     /// rows.
     fn first_piece(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
@@ -203,10 +203,11 @@ impl Pieces {
         loop {
             check_not_ended(&self.ended)?;
             let piece = batch.slice(0, self.rows_at_once.min(rows));
-            match at_once::evaluate(|| self.projector.project_batch(&piece)) {
+            match row_retry::evaluate(|| self.projector.project_batch(&piece)) {
                 Ok(made) => {
-                    let begun = piece.num_rows();
-                    self.left = (begun < rows).then(|| batch.slice(begun, rows - begun));
+                    let piece_rows = piece.num_rows();
+                    self.rest =
+                        (piece_rows < rows).then(|| batch.slice(piece_rows, rows - piece_rows));
                     // The values of the next rows may be smaller.
                     self.rows_at_once = self.rows_at_once.saturating_mul(2);
                     return Ok(made);
@@ -218,23 +219,23 @@ impl Pieces {
     }
 }
 
-impl Stream for Pieces {
+impl Stream for ProjectedPieces {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let batch = match self.left.take() {
+        let batch = match self.rest.take() {
             Some(batch) => batch,
             None => match ready!(self.input.poll_next_unpin(cx)) {
                 Some(Ok(batch)) => batch,
                 ended => return Poll::Ready(ended),
             },
         };
-        let made = self.first_piece(&batch);
-        self.metrics.record_poll(Poll::Ready(Some(made)))
+        let projected = self.first_piece(&batch);
+        self.metrics.record_poll(Poll::Ready(Some(projected)))
     }
 }
 
-impl RecordBatchStream for Pieces {
+impl RecordBatchStream for ProjectedPieces {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
@@ -249,16 +250,16 @@ mod tests {
     use datafusion::prelude::SessionContext;
 
     use super::*;
-    use crate::memory::Limit;
-    use crate::value_limit::bounded;
+    use crate::memory::ByteLimit;
+    use crate::value_limit::bounded_functions;
 
     fn context() -> SessionContext {
-        let limit = Limit {
+        let limit = ByteLimit {
             bytes: 256 << 20,
             setting: "node.max_value",
         };
         let context = SessionContext::new();
-        for function in bounded(context.state().scalar_functions().values(), limit) {
+        for function in bounded_functions(context.state().scalar_functions().values(), limit) {
             context.register_udf(function.as_ref().clone());
         }
         context
@@ -271,7 +272,7 @@ mod tests {
     ) -> Arc<dyn ExecutionPlan> {
         let plan = context.sql(sql).await.unwrap();
         let plan = plan.create_physical_plan().await.unwrap();
-        let plan = plan.transform_up(|node| in_pieces(node, ended).map(Transformed::yes));
+        let plan = plan.transform_up(|node| compute_in_pieces(node, ended).map(Transformed::yes));
         plan.unwrap().data
     }
 

@@ -9,20 +9,18 @@
 //! - Rows are not copied if the copies would be too large.
 //! - Tasks that compute for long take turns.
 
-/// Implements operators that wrap one of DataFusion's.
-mod around;
 /// Fixes joins that collect one side, for partitions that nobody reads.
 mod collect_left;
 /// Gives few rows at a time to operators with large constants.
 mod constants;
+/// Displays plans that have run, for people to read.
+mod display;
 /// Cuts batches to few rows if something large is copied for each row.
 mod few_rows;
 /// Calls functions that make large values for few rows at a time.
 mod in_pieces;
 /// Makes sure that the collected side of a nested loop join is read only once.
 mod read_once;
-/// Displays plans that have run, for people to read.
-mod shown;
 /// Makes expressions stop when their query has ended.
 mod stoppable;
 /// Polls the inputs of operators that have tasks of their own only when it is their turn.
@@ -31,6 +29,8 @@ mod turns;
 mod wide_rows;
 /// Counts the rows that window functions keep.
 mod window_memory;
+/// Implements operators that wrap one of DataFusion's.
+mod wrapper;
 
 use std::sync::Arc;
 
@@ -46,16 +46,16 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::windows::WindowAggExec;
 use tokio_util::sync::CancellationToken;
 
-use crate::runtimes::{Runtimes, StopsWhenDropped};
-use collect_left::reporting_when_dropped;
-use constants::with_few_rows_at_once;
-use in_pieces::in_pieces;
+use crate::runtimes::{PlanOwner, Runtimes};
+use collect_left::report_when_dropped;
+use constants::cut_rows_for_constants;
+pub use display::{display_with_metrics, is_hidden};
+use in_pieces::compute_in_pieces;
 use read_once::read_once;
-pub use shown::{is_hidden, shown_with_metrics};
-use stoppable::stoppable_filter;
-use turns::with_inputs_in_turns;
-use wide_rows::without_wide_rows;
-use window_memory::counted;
+use stoppable::make_filter_stoppable;
+use turns::poll_inputs_in_turns;
+use wide_rows::limit_wide_rows;
+use window_memory::count_kept_rows;
 
 /// Returns the plan to run in place of `plan`, with the settings of `task` and on these runtimes.
 /// Also returns the owner of the plan, which must be kept as long as the plan is to run. Call it
@@ -64,42 +64,42 @@ use window_memory::counted;
 /// # Errors
 /// `ResourcesExhausted` for a constant that is too large for its operator. Also fails if an
 /// operator cannot be rebuilt.
-pub fn runnable(
+pub fn make_runnable(
     plan: Arc<dyn ExecutionPlan>,
     task: &TaskContext,
     runtimes: &Runtimes,
-) -> Result<(Arc<dyn ExecutionPlan>, StopsWhenDropped)> {
+) -> Result<(Arc<dyn ExecutionPlan>, PlanOwner)> {
     let (ended, work) = (CancellationToken::new(), runtimes.work());
     let runnable = plan.transform_up(|node| {
-        let node = without_wide_rows(with_few_rows_at_once(node, task)?, task)?;
-        let node = in_pieces(with_inputs_in_turns(node, &work)?, &ended)?;
-        if let Some(join) = runnable_join(&node, &ended)? {
+        let node = limit_wide_rows(cut_rows_for_constants(node, task)?, task)?;
+        let node = compute_in_pieces(poll_inputs_in_turns(node, &work)?, &ended)?;
+        if let Some(join) = make_join_runnable(&node, &ended)? {
             return Ok(Transformed::yes(Arc::new(CooperativeExec::new(join)) as _));
         }
         if let Some(window) = node.downcast_ref::<WindowAggExec>() {
-            let kept = counted(window.input());
-            return replace_children_if_necessary(node, vec![kept]).map(Transformed::yes);
+            let counted_input = count_kept_rows(window.input());
+            return replace_children_if_necessary(node, vec![counted_input]).map(Transformed::yes);
         }
         Ok(Transformed::yes(node))
     })?;
-    Ok((runnable.data, StopsWhenDropped::new(work, ended)))
+    Ok((runnable.data, PlanOwner::new(work, ended)))
 }
 
-fn runnable_join(
+fn make_join_runnable(
     node: &Arc<dyn ExecutionPlan>,
     ended: &CancellationToken,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         let filter = join.filter();
-        let filter = filter.map(|filter| stoppable_filter(filter, ended));
+        let filter = filter.map(|filter| make_filter_stoppable(filter, ended));
         let filter = filter.transpose()?;
         let join = join.builder().with_filter(filter).build_exec()?;
-        return Ok(Some(reporting_when_dropped(join, ended)));
+        return Ok(Some(report_when_dropped(join, ended)));
     }
     if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
         let (left, right) = (read_once(join.left()), Arc::clone(join.right()));
         let filter = join.filter();
-        let filter = filter.map(|filter| stoppable_filter(filter, ended));
+        let filter = filter.map(|filter| make_filter_stoppable(filter, ended));
         let filter = filter.transpose()?;
         let join = NestedLoopJoinExecBuilder::new(left, right, *join.join_type())
             .with_filter(filter)
@@ -109,7 +109,7 @@ fn runnable_join(
     }
     if let Some(join) = node.downcast_ref::<SortMergeJoinExec>() {
         let filter = join.filter().as_ref();
-        let filter = filter.map(|filter| stoppable_filter(filter, ended));
+        let filter = filter.map(|filter| make_filter_stoppable(filter, ended));
         let join = SortMergeJoinExec::try_new(
             Arc::clone(join.left()),
             Arc::clone(join.right()),
@@ -130,10 +130,10 @@ fn runnable_join(
 fn context_with_small_values() -> datafusion::prelude::SessionContext {
     use datafusion::prelude::{SessionConfig, SessionContext};
 
-    use crate::memory::Limit;
+    use crate::memory::ByteLimit;
     use crate::value_limit::ValueLimit;
 
-    let values = Limit {
+    let values = ByteLimit {
         bytes: 1_000_000,
         setting: "node.max_value",
     };

@@ -13,17 +13,17 @@ use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::around::{Around, AroundExec};
+use super::wrapper::{Wrapper, WrapperExec};
 
 /// Wraps the collected side. Its rows stay the same, but it fails if it is started a second time.
 pub(super) fn read_once(collected: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-    AroundExec::wrap(Arc::clone(collected), ReadOnce::default())
+    WrapperExec::wrap(Arc::clone(collected), ReadOnce::default())
 }
 
 #[derive(Debug, Default)]
 struct ReadOnce(AtomicBool);
 
-impl Around for ReadOnce {
+impl Wrapper for ReadOnce {
     const NAME: &'static str = "ReadOnceExec";
 
     fn execute(

@@ -21,19 +21,19 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use tokio_util::sync::CancellationToken;
 use volary_flight_proto::{Error, ErrorCode};
 
-use crate::runtimes::turns::give_way;
-use crate::value_limit::at_once::{self, Refusal};
-use crate::value_limit::calls_bounded;
+use crate::runtimes::turns::yield_to_new_work;
+use crate::value_limit::calls_bounded_function;
+use crate::value_limit::row_retry::{self, Refusal};
 
 /// Returns the same filter, which fails once `ended` is cancelled.
 ///
 /// # Errors
 /// The errors of the filter, if it cannot be walked.
-pub(super) fn stoppable_filter(
+pub(super) fn make_filter_stoppable(
     filter: &JoinFilter,
     ended: &CancellationToken,
 ) -> Result<JoinFilter> {
-    let expression = stoppable(filter.expression(), ended)?;
+    let expression = make_stoppable(filter.expression(), ended)?;
     let columns = filter.column_indices().to_vec();
     Ok(JoinFilter::new(
         expression,
@@ -46,14 +46,14 @@ pub(super) fn stoppable_filter(
 ///
 /// # Errors
 /// The errors of the expression, if it cannot be walked.
-pub(super) fn stoppable(
+pub(super) fn make_stoppable(
     expression: &Arc<dyn PhysicalExpr>,
     ended: &CancellationToken,
 ) -> Result<Arc<dyn PhysicalExpr>> {
-    Ok(Arc::new(Stoppable {
+    Ok(Arc::new(StoppableExpr {
         expression: Arc::clone(expression),
         ended: ended.clone(),
-        takes_fewer_rows: calls_bounded(expression)?,
+        can_take_fewer_rows: calls_bounded_function(expression)?,
     }))
 }
 
@@ -62,7 +62,7 @@ pub(super) fn stoppable(
 /// # Errors
 /// `CANCELLED` if the query has ended.
 pub(super) fn check_not_ended(ended: &CancellationToken) -> Result<()> {
-    give_way(|| ended.is_cancelled());
+    yield_to_new_work(|| ended.is_cancelled());
     if ended.is_cancelled() {
         let error = Error::new(ErrorCode::Cancelled, "the query has ended");
         return Err(DataFusionError::from(error));
@@ -72,14 +72,14 @@ pub(super) fn check_not_ended(ended: &CancellationToken) -> Result<()> {
 
 /// An expression that fails when its query has ended.
 #[derive(Debug, Clone)]
-struct Stoppable {
+struct StoppableExpr {
     expression: Arc<dyn PhysicalExpr>,
     ended: CancellationToken,
     /// Says whether a function of the expression may ask for fewer rows at once.
-    takes_fewer_rows: bool,
+    can_take_fewer_rows: bool,
 }
 
-impl Stoppable {
+impl StoppableExpr {
     /// Evaluates the expression piece by piece, for as many rows at once as its functions accept.
     fn evaluate_in_pieces(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
         let (rows, mut at_once, mut begin) = (batch.num_rows(), batch.num_rows(), 0);
@@ -87,7 +87,7 @@ impl Stoppable {
         loop {
             check_not_ended(&self.ended)?;
             let piece = batch.slice(begin, at_once.min(rows - begin));
-            match at_once::evaluate(|| self.expression.evaluate(&piece)) {
+            match row_retry::evaluate(|| self.expression.evaluate(&piece)) {
                 Ok(value) if piece.num_rows() == rows => return Ok(value),
                 Ok(value) => {
                     pieces.push(value.into_array(piece.num_rows())?);
@@ -104,7 +104,7 @@ impl Stoppable {
     }
 }
 
-impl PhysicalExpr for Stoppable {
+impl PhysicalExpr for StoppableExpr {
     fn data_type(&self, schema: &Schema) -> Result<DataType> {
         self.expression.data_type(schema)
     }
@@ -114,7 +114,7 @@ impl PhysicalExpr for Stoppable {
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        if self.takes_fewer_rows {
+        if self.can_take_fewer_rows {
             return self.evaluate_in_pieces(batch);
         }
         check_not_ended(&self.ended)?;
@@ -130,7 +130,7 @@ impl PhysicalExpr for Stoppable {
         mut children: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
         match (children.pop(), children.is_empty()) {
-            (Some(expression), true) => stoppable(&expression, &self.ended),
+            (Some(expression), true) => make_stoppable(&expression, &self.ended),
             _ => internal_err!("an expression that can be stopped has one child"),
         }
     }
@@ -140,22 +140,22 @@ impl PhysicalExpr for Stoppable {
     }
 }
 
-impl fmt::Display for Stoppable {
+impl fmt::Display for StoppableExpr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.expression.fmt(f)
     }
 }
 
 // Equality is that of the expression, because both compute the same.
-impl PartialEq for Stoppable {
+impl PartialEq for StoppableExpr {
     fn eq(&self, other: &Self) -> bool {
         self.expression.as_ref() == other.expression.as_ref()
     }
 }
 
-impl Eq for Stoppable {}
+impl Eq for StoppableExpr {}
 
-impl Hash for Stoppable {
+impl Hash for StoppableExpr {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.expression.hash(state);
     }

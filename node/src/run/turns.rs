@@ -15,7 +15,7 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::{ExecutionPlan, RecordBatchStream, SendableRecordBatchStream};
 use futures::{Stream, StreamExt};
 
-use super::around::{Around, AroundExec};
+use super::wrapper::{Wrapper, WrapperExec};
 use crate::runtimes::turns::{Task, Work};
 
 /// Wraps the inputs of an operator that reads them in tasks of its own, so that these tasks take
@@ -23,7 +23,7 @@ use crate::runtimes::turns::{Task, Work};
 ///
 /// # Errors
 /// Fails if the operator cannot be rebuilt.
-pub(super) fn with_inputs_in_turns(
+pub(super) fn poll_inputs_in_turns(
     node: Arc<dyn ExecutionPlan>,
     work: &Work,
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -35,7 +35,7 @@ pub(super) fn with_inputs_in_turns(
     }
     let inputs = node.children().into_iter();
     let inputs = inputs
-        .map(|input| AroundExec::wrap(Arc::clone(input), TakesTurns(work.clone())))
+        .map(|input| WrapperExec::wrap(Arc::clone(input), TakesTurns(work.clone())))
         .collect();
     replace_children_if_necessary(node, inputs)
 }
@@ -46,7 +46,7 @@ pub(super) const TAKES_TURNS: &str = "TakesTurnsExec";
 #[derive(Debug)]
 struct TakesTurns(Work);
 
-impl Around for TakesTurns {
+impl Wrapper for TakesTurns {
     const NAME: &'static str = TAKES_TURNS;
 
     fn execute(

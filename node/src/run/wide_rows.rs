@@ -23,19 +23,19 @@ use datafusion::physical_plan::unnest::UnnestExec;
 use futures::StreamExt;
 use volary_flight_proto::{Error, ErrorCode};
 
-use super::around::{Around, AroundExec};
-use super::few_rows::{Beside, FewRows};
-use crate::memory::Limit;
+use super::few_rows::{CopiedPerRow, FewRows};
+use super::wrapper::{Wrapper, WrapperExec};
+use crate::memory::ByteLimit;
 use crate::row_width::{can_be_wide, fixed_width, longest_list, widest_row};
 use crate::size::MemorySize;
-use crate::value_limit::{VALUES_AT_ONCE, ValueLimit};
+use crate::value_limit::{MAX_VALUES_PER_BATCH, ValueLimit};
 
 /// Wraps the inputs of an operator that copies rows, so that rows are refused if their copies would
 /// be too large. The right side of a cross join returns few rows at a time instead.
 ///
 /// # Errors
 /// Fails if the operator cannot be rebuilt.
-pub(super) fn without_wide_rows(
+pub(super) fn limit_wide_rows(
     node: Arc<dyn ExecutionPlan>,
     task: &TaskContext,
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -48,9 +48,9 @@ pub(super) fn without_wide_rows(
             return Ok(node);
         }
         let widest = Arc::new(AtomicUsize::new(0));
-        let left = AroundExec::wrap(Arc::clone(join.left()), Measured(Arc::clone(&widest)));
-        let right = FewRows(Widest { limit, widest });
-        let right = AroundExec::wrap(Arc::clone(join.right()), right);
+        let left = WrapperExec::wrap(Arc::clone(join.left()), WidthRecorder(Arc::clone(&widest)));
+        let right = FewRows(WidestRow { limit, widest });
+        let right = WrapperExec::wrap(Arc::clone(join.right()), right);
         return replace_children_if_necessary(node, vec![left, right]);
     }
     let is_unnest = node.is::<UnnestExec>();
@@ -65,12 +65,12 @@ pub(super) fn without_wide_rows(
         if !is_unnest && !has_wide(&input.schema()) {
             return Arc::clone(input);
         }
-        let narrow = Arc::new(Narrow {
+        let width_check = Arc::new(WidthCheck {
             limit,
             rows_at_once,
             lists: lists.clone(),
         });
-        AroundExec::wrap(Arc::clone(input), narrow)
+        WrapperExec::wrap(Arc::clone(input), width_check)
     });
     let inputs = inputs.collect();
     replace_children_if_necessary(node, inputs)
@@ -104,9 +104,9 @@ fn repeats_rows(join: JoinType) -> bool {
 /// Records the width of the widest row of a cross join's left side. The join reads all of its left
 /// side before the first row of its right side.
 #[derive(Debug)]
-struct Measured(Arc<AtomicUsize>);
+struct WidthRecorder(Arc<AtomicUsize>);
 
-impl Around for Measured {
+impl Wrapper for WidthRecorder {
     const NAME: &'static str = "MeasuredExec";
 
     fn execute(
@@ -129,41 +129,41 @@ impl Around for Measured {
 
 /// The widest row of a cross join's left side, which is copied for each row of its right side.
 #[derive(Debug, Clone)]
-struct Widest {
-    limit: Limit,
+struct WidestRow {
+    limit: ByteLimit,
     /// Bytes of the widest row, among the rows of the left side that were read so far.
     widest: Arc<AtomicUsize>,
 }
 
-impl Beside for Widest {
+impl CopiedPerRow for WidestRow {
     const NAME: &'static str = "FewPartnersExec";
 
-    fn rows(&self) -> usize {
-        let rows = self.limit.bytes.checked_div(self.bytes());
+    fn max_rows(&self) -> usize {
+        let rows = self.limit.bytes.checked_div(self.bytes_per_row());
         rows.unwrap_or(usize::MAX).max(1)
     }
 
-    fn bytes(&self) -> usize {
+    fn bytes_per_row(&self) -> usize {
         self.widest.load(Ordering::Relaxed)
     }
 
-    fn shown(&self, rows: usize) -> String {
-        let row = MemorySize::from(self.bytes());
+    fn describe(&self, rows: usize) -> String {
+        let row = MemorySize::from(self.bytes_per_row());
         format!("copying a row of {row} for {rows} other rows")
     }
 }
 
 /// Refuses rows whose copies for one batch would be too large.
 #[derive(Debug)]
-struct Narrow {
-    limit: Limit,
+struct WidthCheck {
+    limit: ByteLimit,
     /// Number of copies of a row that a join puts into a batch.
     rows_at_once: usize,
     /// The columns whose lists become rows, if the operator is an unnesting.
     lists: Option<Vec<usize>>,
 }
 
-impl Narrow {
+impl WidthCheck {
     fn check(&self, batch: &RecordBatch) -> Result<()> {
         let mut row = widest_row(batch);
         let mut copies = self.rows_at_once;
@@ -173,13 +173,13 @@ impl Narrow {
             let lists = lists.iter().map(|list| longest_list(batch.column(*list)));
             copies = lists.max().unwrap_or_default();
             row = batch
-                .project(&self.others(batch))
+                .project(&self.columns_without_lists(batch))
                 .map(|others| widest_row(&others).saturating_add(fixed_width(&others)))?;
             copied_by = "unnest";
         }
         let bytes = row.saturating_mul(copies);
-        let most = self.limit.bytes.saturating_mul(VALUES_AT_ONCE);
-        if bytes <= most {
+        let max_bytes = self.limit.bytes.saturating_mul(MAX_VALUES_PER_BATCH);
+        if bytes <= max_bytes {
             return Ok(());
         }
         // This is not DataFusion's own error for missing memory: some joins would try to spill
@@ -191,21 +191,21 @@ impl Narrow {
                 MemorySize::from(row),
                 MemorySize::from(bytes),
                 self.limit.setting,
-                MemorySize::from(most)
+                MemorySize::from(max_bytes)
             ),
         );
         Err(error.into())
     }
 
     /// Returns the columns whose values are copied for each element of a list.
-    fn others(&self, batch: &RecordBatch) -> Vec<usize> {
+    fn columns_without_lists(&self, batch: &RecordBatch) -> Vec<usize> {
         let lists = self.lists.as_deref().unwrap_or_default();
         let columns = 0..batch.num_columns();
         columns.filter(|column| !lists.contains(column)).collect()
     }
 }
 
-impl Around for Arc<Narrow> {
+impl Wrapper for Arc<WidthCheck> {
     const NAME: &'static str = "NarrowExec";
 
     fn execute(
@@ -214,12 +214,12 @@ impl Around for Arc<Narrow> {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let narrow = Arc::clone(self);
+        let width_check = Arc::clone(self);
         let rows = within.execute(partition, context)?;
         let schema = rows.schema();
         let rows = rows.map(move |batch| {
             let batch = batch?;
-            narrow.check(&batch)?;
+            width_check.check(&batch)?;
             Ok(batch)
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
@@ -240,8 +240,7 @@ mod tests {
         let context = context_with_small_values();
         let plan = context.sql(sql).await?.create_physical_plan().await?;
         let task = context.task_ctx();
-        let plan =
-            plan.transform_up(|node| without_wide_rows(node, &task).map(Transformed::yes))?;
+        let plan = plan.transform_up(|node| limit_wide_rows(node, &task).map(Transformed::yes))?;
         let batches = collect(plan.data, context.task_ctx()).await?;
         Ok(batches[0].column(0).as_primitive::<Int64Type>().value(0))
     }

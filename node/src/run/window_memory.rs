@@ -17,21 +17,21 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::{ExecutionPlan, RecordBatchStream};
 use futures::{Stream, StreamExt, ready};
 
-use super::around::{Around, AroundExec};
+use super::wrapper::{Wrapper, WrapperExec};
 
 /// Number of copies of the rows: as they came, and once more as one batch.
 const COPIES: usize = 2;
 
 /// Wraps the input of a window function. Its rows stay the same, and they are counted until the
 /// stream is dropped. By then the window function has ended.
-pub(super) fn counted(kept: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-    AroundExec::wrap(Arc::clone(kept), CountKept)
+pub(super) fn count_kept_rows(kept: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    WrapperExec::wrap(Arc::clone(kept), CountKept)
 }
 
 #[derive(Debug)]
 struct CountKept;
 
-impl Around for CountKept {
+impl Wrapper for CountKept {
     const NAME: &'static str = "CountKeptExec";
 
     fn execute(
@@ -41,19 +41,19 @@ impl Around for CountKept {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let consumer = MemoryConsumer::new(format!("window function [{partition}]"));
-        Ok(Box::pin(Counted {
-            kept: consumer.register(context.memory_pool()),
+        Ok(Box::pin(CountedWindowInput {
+            reservation: consumer.register(context.memory_pool()),
             rows: within.execute(partition, context)?,
         }))
     }
 }
 
-struct Counted {
+struct CountedWindowInput {
     rows: SendableRecordBatchStream,
-    kept: MemoryReservation,
+    reservation: MemoryReservation,
 }
 
-impl Stream for Counted {
+impl Stream for CountedWindowInput {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -61,13 +61,13 @@ impl Stream for Counted {
         Poll::Ready(polled.map(|batch| {
             let batch = batch?;
             let bytes = get_record_batch_memory_size(&batch) * COPIES;
-            self.kept.try_grow(bytes)?;
+            self.reservation.try_grow(bytes)?;
             Ok(batch)
         }))
     }
 }
 
-impl RecordBatchStream for Counted {
+impl RecordBatchStream for CountedWindowInput {
     fn schema(&self) -> SchemaRef {
         self.rows.schema()
     }

@@ -9,18 +9,18 @@ use super::turns::Work;
 
 /// Owns a plan that runs or is to be run. Dropping it stops the plan's joins.
 #[derive(Debug)]
-pub struct StopsWhenDropped {
+pub struct PlanOwner {
     plan: RunningPlan,
     _ended: DropGuard,
 }
 
-impl StopsWhenDropped {
+impl PlanOwner {
     /// Creates the owner of a plan. All tasks of the plan belong to `work`, and `ended` stops them.
     pub(crate) fn new(work: Work, ended: CancellationToken) -> Self {
         let plan = RunningPlan {
             work,
             ended: ended.clone(),
-            why: Arc::default(),
+            reason: Arc::default(),
         };
         Self {
             plan,
@@ -34,13 +34,13 @@ impl StopsWhenDropped {
     }
 
     /// Returns a handle with which others can inspect the plan and end it.
-    pub fn running(&self) -> RunningPlan {
+    pub fn running_plan(&self) -> RunningPlan {
         self.plan.clone()
     }
 
     /// Runs `started` as a part of the plan: the memory that it reserves is counted as the plan's.
-    pub fn start<T>(&self, started: impl FnOnce() -> T) -> T {
-        self.plan.work.within(started)
+    pub fn start<T>(&self, action: impl FnOnce() -> T) -> T {
+        self.plan.work.run(action)
     }
 }
 
@@ -51,7 +51,7 @@ pub struct RunningPlan {
     ended: CancellationToken,
     /// Reason why the plan was ended. It is not set if the plan ended because its reader dropped
     /// it.
-    why: Arc<OnceLock<String>>,
+    reason: Arc<OnceLock<String>>,
 }
 
 impl RunningPlan {
@@ -61,8 +61,8 @@ impl RunningPlan {
     }
 
     /// Ends the plan with `RESOURCE_EXHAUSTED`. Returns false if the plan has already ended.
-    pub fn end(&self, why: &str) -> bool {
-        let is_first = !self.ended.is_cancelled() && self.why.set(why.to_owned()).is_ok();
+    pub fn end(&self, reason: &str) -> bool {
+        let is_first = !self.ended.is_cancelled() && self.reason.set(reason.to_owned()).is_ok();
         if is_first {
             self.ended.cancel();
         }
@@ -70,7 +70,7 @@ impl RunningPlan {
     }
 
     /// Completes with the error of the plan when it was [ended](Self::end).
-    pub(crate) async fn ended(&self) -> Error {
+    pub(crate) async fn wait_ended(&self) -> Error {
         self.ended.cancelled().await;
         match self.error() {
             Some(error) => error,
@@ -80,7 +80,7 @@ impl RunningPlan {
 
     /// Returns the error of the plan if it was [ended](Self::end).
     pub(crate) fn error(&self) -> Option<Error> {
-        let why = self.why.get()?;
-        Some(Error::new(ErrorCode::ResourceExhausted, why.as_str()))
+        let reason = self.reason.get()?;
+        Some(Error::new(ErrorCode::ResourceExhausted, reason.as_str()))
     }
 }

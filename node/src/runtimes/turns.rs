@@ -17,9 +17,9 @@ use std::sync::Arc;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use permits::Permits;
-pub(crate) use task::{InTurns, Task, give_way};
-use usage::WorksFor;
-pub(crate) use usage::{WorkUsage, current};
+pub(crate) use task::{PermittedFuture, Task, yield_to_new_work};
+use usage::CurrentWorkGuard;
+pub(crate) use usage::{WorkUsage, current_usage};
 
 mod permits;
 mod task;
@@ -27,12 +27,12 @@ mod usage;
 
 /// The permits to compute on a node, for the works of one user. Clones share the permits.
 #[derive(Debug, Clone)]
-pub(crate) struct Turns {
+pub(crate) struct UserPermits {
     permits: Permits,
     user: u32,
 }
 
-impl Turns {
+impl UserPermits {
     /// Creates `at_a_time` permits for new work, and as many for long work.
     pub(crate) fn new(at_a_time: usize) -> Self {
         Self {
@@ -83,13 +83,13 @@ impl Work {
 
     /// Returns a guard. Dropping the guard tells the work that nobody waits for its result any
     /// more.
-    pub(super) fn awaited(&self) -> Awaited {
-        Awaited(Arc::clone(&self.usage))
+    pub(super) fn awaited_guard(&self) -> AwaitedGuard {
+        AwaitedGuard(Arc::clone(&self.usage))
     }
 
     /// Runs `done` for this work, and not for the work of the task that calls it.
-    pub(crate) fn within<T>(&self, done: impl FnOnce() -> T) -> T {
-        let _outer = WorksFor::begin(&self.usage);
+    pub(crate) fn run<T>(&self, done: impl FnOnce() -> T) -> T {
+        let _outer = CurrentWorkGuard::begin(&self.usage);
         done()
     }
 
@@ -100,9 +100,9 @@ impl Work {
 }
 
 /// A guard that lives as long as somebody waits for the result of a work.
-pub(super) struct Awaited(Arc<WorkUsage>);
+pub(super) struct AwaitedGuard(Arc<WorkUsage>);
 
-impl Drop for Awaited {
+impl Drop for AwaitedGuard {
     fn drop(&mut self) {
         self.0.abandon();
     }
@@ -114,7 +114,7 @@ impl Drop for Awaited {
 /// # Errors
 /// `CANCELLED` if nobody waits.
 pub fn check_awaited() -> Result<()> {
-    give_way(usage::is_abandoned);
+    yield_to_new_work(usage::is_abandoned);
     if usage::is_abandoned() {
         return Err(Error::new(ErrorCode::Cancelled, "the statement has ended"));
     }
@@ -133,7 +133,7 @@ mod tests {
     use futures::task::noop_waker_ref;
 
     use super::permits::KindPermits;
-    use super::usage::{Kind, NEW_FOR};
+    use super::usage::{NEW_WORK_TIME, WorkKind};
     use super::*;
 
     /// A task that does not run within this time never runs.
@@ -143,9 +143,9 @@ mod tests {
         Context::from_waker(noop_waker_ref())
     }
 
-    fn long_work(turns: &Turns) -> Work {
+    fn long_work(turns: &UserPermits) -> Work {
         let work = turns.work();
-        work.usage.add_time(NEW_FOR);
+        work.usage.add_time(NEW_WORK_TIME);
         work
     }
 
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn long_work_waits_for_its_like_and_keeps_new_work_waiting_for_nothing() {
-        let turns = Turns::new(1);
+        let turns = UserPermits::new(1);
         let [mut running, mut waiting] = [long_work(&turns).task(), long_work(&turns).task()];
         let meanwhile = poll_meanwhile(&mut running, || poll_of(&mut waiting));
         assert_eq!(meanwhile, Poll::Ready(Poll::Pending));
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn new_work_waits_for_its_like_until_that_has_computed_for_long() {
-        let turns = Turns::new(1);
+        let turns = UserPermits::new(1);
         let (work, other) = (turns.work(), turns.work());
         let mut running = work.task();
         let mut waiting = [work.task(), other.task(), other.task()];
@@ -190,8 +190,8 @@ mod tests {
             waiting.each_mut().map(poll_of)
         });
         assert_eq!(done, Poll::Ready([Poll::Ready(()); 3]));
-        assert_eq!(work.usage.kind(), Kind::Long);
-        assert_eq!(other.usage.kind(), Kind::New);
+        assert_eq!(work.usage.kind(), WorkKind::Long);
+        assert_eq!(other.usage.kind(), WorkKind::New);
         // Passing the permit on has not duplicated it.
         let (mut first, mut second) = (turns.work().task(), turns.work().task());
         let meanwhile = poll_meanwhile(&mut first, || poll_of(&mut second));
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_user_with_many_long_works_keeps_another_user_waiting_for_one_of_them() {
-        let turns = Turns::new(1);
+        let turns = UserPermits::new(1);
         let (many, one) = (turns.of_user(1), turns.of_user(2));
         let mut running = long_work(&many).task();
         let mut of_many = [(); 3].map(|()| long_work(&many).task());
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_permit_of_long_work_that_is_kept_for_too_long_goes_to_another_user() {
-        let turns = Turns::new(1);
+        let turns = UserPermits::new(1);
         let (user, other) = (turns.of_user(1), turns.of_user(2));
         let mut running = long_work(&user).task();
         let [mut of_user, mut of_other] = [long_work(&user).task(), long_work(&other).task()];
@@ -256,13 +256,13 @@ mod tests {
 
     #[test]
     fn a_long_poll_pauses_while_new_work_computes() {
-        let turns = Turns::new(1);
+        let turns = UserPermits::new(1);
         let (new, other) = (turns.work(), Cell::new(false));
         let poll = |_: &mut Context<'_>| {
             let began = Instant::now();
             while !other.get() && began.elapsed() < PATIENCE {
                 let _computes = turns.permits.new.try_lend(&new.usage);
-                give_way(|| other.replace(true));
+                yield_to_new_work(|| other.replace(true));
             }
             Poll::Ready(())
         };
@@ -274,7 +274,7 @@ mod tests {
         let alone = |_: &mut Context<'_>| {
             let began = Instant::now();
             while began.elapsed() < 10 * task::PAUSE {
-                give_way(|| panic!("the poll pauses for nothing"));
+                yield_to_new_work(|| panic!("the poll pauses for nothing"));
             }
             Poll::Ready(())
         };
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn within_a_poll_that_has_a_permit_nobody_waits_for_another_one() {
-        let turns = Turns::new(1);
+        let turns = UserPermits::new(1);
         for work in [turns.work(), long_work(&turns)] {
             let (mut outer, mut inner) = (work.task(), work.task());
             let polled = outer.poll(&mut context(), |_| poll_of(&mut inner));
@@ -300,7 +300,7 @@ mod tests {
             .worker_threads(2)
             .build()
             .unwrap();
-        let turns = Turns::new(2);
+        let turns = UserPermits::new(2);
         let other_permit = turns.permits.new.try_lend(&turns.work().usage).unwrap();
         let (computes, computing) = mpsc::channel();
         let (runs, has_run) = mpsc::channel();
@@ -339,7 +339,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_get_their_turn_in_the_end() {
-        let turns = Turns::new(2);
+        let turns = UserPermits::new(2);
         let passes_on = tokio::spawn(turns.clone().pass_on());
         let tasks = (0..100).map(|number| {
             let work = if number % 2 == 0 {
@@ -356,7 +356,7 @@ mod tests {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             });
-            tokio::spawn(InTurns::new(work.task(), steps))
+            tokio::spawn(PermittedFuture::new(work.task(), steps))
         });
         for ended in futures::future::join_all(tasks).await {
             ended.unwrap();
@@ -370,9 +370,9 @@ mod tests {
 
     #[test]
     fn a_poll_that_panics_gives_its_permit_back() {
-        let turns = Turns::new(1);
+        let turns = UserPermits::new(1);
         for work in [turns.work(), long_work(&turns)] {
-            let panics = InTurns::new(work.task(), async { panic!("of the test") });
+            let panics = PermittedFuture::new(work.task(), async { panic!("of the test") });
             let caught = std::panic::AssertUnwindSafe(panics).catch_unwind();
             assert!(futures::executor::block_on(caught).is_err());
             assert_eq!(poll_of(&mut work.task()), Poll::Ready(()));

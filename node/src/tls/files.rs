@@ -7,7 +7,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use volary_flight_proto::{Error, Result};
 
 use super::Config;
-use crate::data_dir::Role;
+use crate::data_dir::NodeRole;
 
 /// The contents of the files that the TLS settings name.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl std::fmt::Debug for File {
 }
 
 impl Files {
-    pub(super) fn read(role: Role, config: &Config) -> Result<Self> {
+    pub(super) fn read(role: NodeRole, config: &Config) -> Result<Self> {
         let read = |key: &str, path: &Option<PathBuf>| {
             let path = path.as_ref();
             path.map(|path| File::read(format!("{role}.tls.{key}"), path))
@@ -85,21 +85,21 @@ impl File {
         let read = CertificateDer::pem_slice_iter(&self.bytes).collect::<Result<Vec<_>, _>>();
         match read {
             Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-            _ => Err(self.is_no("certificate")),
+            _ => Err(self.missing_error("certificate")),
         }
     }
 
     /// Returns the private key of the file.
     pub(super) fn key(&self) -> Result<PrivateKeyDer<'static>> {
-        PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|_| self.is_no("private key"))
+        PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|_| self.missing_error("private key"))
     }
 
-    fn is_no(&self, what: &str) -> Error {
-        self.refused(format!("it holds no {what} in PEM (-----BEGIN …-----)"))
+    fn missing_error(&self, what: &str) -> Error {
+        self.file_error(format!("it holds no {what} in PEM (-----BEGIN …-----)"))
     }
 
     /// Returns the error for a file that cannot be used.
-    pub(super) fn refused(&self, why: impl std::fmt::Display) -> Error {
+    pub(super) fn file_error(&self, why: impl std::fmt::Display) -> Error {
         Error::invalid(format!("{}, {}: {why}", self.setting, self.path.display()))
     }
 }

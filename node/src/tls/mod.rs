@@ -9,7 +9,7 @@ mod files;
 /// Decides from a peer's certificate whether the peer is a node.
 mod peer_kind;
 /// Builds rustls's configuration for the server side and the client side of a connection.
-mod sides;
+mod rustls_config;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::ServerName;
 use volary_flight_proto::{Error, Result};
 
-use crate::data_dir::Role;
+use crate::data_dir::NodeRole;
 use files::Files;
 pub use peer_kind::PeerKind;
-pub(crate) use sides::ServerSide;
+pub(crate) use rustls_config::ServerSide;
 
 /// Time between two checks whether the files have changed.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Returns the implementation of the cryptography that TLS uses.
 fn provider() -> Arc<CryptoProvider> {
@@ -65,7 +65,7 @@ impl Config {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT`, with the setting and what it accepts.
-    pub fn validate(&self, role: Role) -> Result<()> {
+    pub fn validate(&self, role: NodeRole) -> Result<()> {
         let refuse = |what: String| Err(Error::invalid(format!("{role}.tls.{what}")));
         if self.certificate.is_some() != self.key.is_some() {
             return refuse("certificate and key belong together: set both, or none".to_owned());
@@ -83,7 +83,7 @@ impl Config {
                 "require_client_certificates needs client_authorities, or authorities".to_owned(),
             );
         }
-        if role == Role::Worker {
+        if role == NodeRole::Worker {
             if self.client_authorities.is_some() || self.require_client_certificates {
                 return refuse(
                     "client_authorities and require_client_certificates are settings of a gateway; a worker serves only nodes with a certificate of one of its authorities"
@@ -133,15 +133,15 @@ impl Tls {
     /// # Errors
     /// `INVALID_ARGUMENT` if a file does not hold what it should, and the errors of reading the
     /// files.
-    pub fn load(role: Role, config: &Config) -> Result<Self> {
+    pub fn load(role: NodeRole, config: &Config) -> Result<Self> {
         config.validate(role)?;
         let files = Files::read(role, config)?;
-        let swapped = |server: ServerSide| ServerTls(Arc::new(ArcSwap::from_pointee(server)));
+        let swappable = |server: ServerSide| ServerTls(Arc::new(ArcSwap::from_pointee(server)));
         let name = config.node_name.clone().map(ServerName::try_from);
         let name = name.transpose().ok().flatten();
-        let server = sides::server(role, config, &files)?.map(swapped);
-        let server_of_clients = sides::server_of_clients(&files)?.map(swapped);
-        let client = sides::client_of_node(&files)?.map(|client| ClientTls {
+        let server = rustls_config::server(role, config, &files)?.map(swappable);
+        let server_of_clients = rustls_config::server_of_clients(&files)?.map(swappable);
+        let client = rustls_config::client_of_node(&files)?.map(|client| ClientTls {
             current: Arc::new(ArcSwap::from_pointee(client)),
             name,
         });
@@ -185,7 +185,7 @@ impl Tls {
 /// Watches the files and loads their new content. If that cannot be used, it logs the error once
 /// and keeps the previous content.
 struct Watch {
-    role: Role,
+    role: NodeRole,
     config: Config,
     server: Option<ServerTls>,
     server_of_clients: Option<ServerTls>,
@@ -193,28 +193,28 @@ struct Watch {
 }
 
 impl Watch {
-    async fn run(self, mut known: Files) {
-        let mut refused = String::new();
+    async fn run(self, mut current: Files) {
+        let mut last_error = String::new();
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             let (role, config) = (self.role, self.config.clone());
             let read = tokio::task::spawn_blocking(move || Files::read(role, &config)).await;
             let Ok(read) = read else { continue };
-            match read.and_then(|files| self.take_others(&known, files)) {
+            match read.and_then(|files| self.apply_changes(&current, files)) {
                 Ok(None) => {}
                 Ok(Some(files)) => {
                     tracing::info!("new certificates are in use");
-                    known = files;
-                    refused.clear();
+                    current = files;
+                    last_error.clear();
                 }
                 Err(error) => {
                     let error = error.to_string();
-                    if refused != error {
+                    if last_error != error {
                         tracing::warn!(
                             error,
                             "the new certificates cannot be used; the previous ones stay in use"
                         );
-                        refused = error;
+                        last_error = error;
                     }
                 }
             }
@@ -222,13 +222,13 @@ impl Watch {
     }
 
     /// Returns the files if they have changed and are now in use.
-    fn take_others(&self, known: &Files, files: Files) -> Result<Option<Files>> {
+    fn apply_changes(&self, known: &Files, files: Files) -> Result<Option<Files>> {
         if files == *known {
             return Ok(None);
         }
-        let server = sides::server(self.role, &self.config, &files)?;
-        let server_of_clients = sides::server_of_clients(&files)?;
-        let client = sides::client_of_node(&files)?;
+        let server = rustls_config::server(self.role, &self.config, &files)?;
+        let server_of_clients = rustls_config::server_of_clients(&files)?;
+        let client = rustls_config::client_of_node(&files)?;
         for (current, server) in [
             (&self.server, server),
             (&self.server_of_clients, server_of_clients),
@@ -261,7 +261,7 @@ impl ClientTls {
         authorities: Option<PathBuf>,
         certificate: Option<(PathBuf, PathBuf)>,
     ) -> Result<Self> {
-        let client = sides::client(&files::of_client(authorities, certificate)?)?;
+        let client = rustls_config::client(&files::of_client(authorities, certificate)?)?;
         Ok(Self {
             current: Arc::new(ArcSwap::from_pointee(client)),
             name: None,
@@ -293,11 +293,11 @@ mod tests {
             key: file(),
             ..Config::default()
         };
-        served.validate(Role::Gateway).unwrap();
-        Config::default().validate(Role::Worker).unwrap();
+        served.validate(NodeRole::Gateway).unwrap();
+        Config::default().validate(NodeRole::Worker).unwrap();
         let cases = [
             (
-                Role::Gateway,
+                NodeRole::Gateway,
                 Config {
                     key: None,
                     ..served.clone()
@@ -305,7 +305,7 @@ mod tests {
                 "gateway.tls.certificate and key",
             ),
             (
-                Role::Gateway,
+                NodeRole::Gateway,
                 Config {
                     client_authorities: file(),
                     ..Config::default()
@@ -313,16 +313,16 @@ mod tests {
                 "gateway.tls.certificate is needed",
             ),
             (
-                Role::Gateway,
+                NodeRole::Gateway,
                 Config {
                     require_client_certificates: true,
                     ..served.clone()
                 },
                 "gateway.tls.require_client_certificates needs",
             ),
-            (Role::Worker, served.clone(), "worker.tls.authorities"),
+            (NodeRole::Worker, served.clone(), "worker.tls.authorities"),
             (
-                Role::Worker,
+                NodeRole::Worker,
                 Config {
                     authorities: file(),
                     client_authorities: file(),
@@ -331,7 +331,7 @@ mod tests {
                 "worker.tls.client_authorities",
             ),
             (
-                Role::Gateway,
+                NodeRole::Gateway,
                 Config {
                     node_name: Some("no host".to_owned()),
                     ..served

@@ -83,7 +83,7 @@ impl NodeCertificates {
 fn is_for_servers(
     authorities: &RootCertStore,
     certificate: &CertificateDer<'_>,
-    others: &[CertificateDer<'_>],
+    intermediates: &[CertificateDer<'_>],
 ) -> bool {
     let Ok(certificate) = EndEntityCert::try_from(certificate) else {
         return false;
@@ -91,7 +91,7 @@ fn is_for_servers(
     let verified = certificate.verify_for_usage(
         provider().signature_verification_algorithms.all,
         &authorities.roots,
-        others,
+        intermediates,
         UnixTime::now(),
         KeyUsage::required(SERVER_AUTH),
         None,

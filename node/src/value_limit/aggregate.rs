@@ -18,15 +18,15 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::expressions::Literal;
 
-use super::one_state::{OneStateAtATime, READING_ONE_STATE};
-use crate::memory::{BeingMade, Limit, ProcessMemory};
+use super::one_state::{OneStateAtATime, SINGLE_STATE_AGGREGATES};
+use crate::memory::{ByteLimit, ProcessMemory, ProcessReservation};
 use crate::size::MemorySize;
 
 /// The aggregates whose value contains all values of their rows.
-const COLLECTING: [&str; 2] = ["array_agg", "string_agg"];
+const COLLECTING_AGGREGATES: [&str; 2] = ["array_agg", "string_agg"];
 /// The aggregates that keep a number of centroids. A constant after the first two arguments sets
 /// this number.
-const WITH_CENTROIDS: [&str; 2] = [
+const CENTROID_AGGREGATES: [&str; 2] = [
     "approx_percentile_cont",
     "approx_percentile_cont_with_weight",
 ];
@@ -45,13 +45,13 @@ pub(super) struct BoundedAggregate {
 
 impl BoundedAggregate {
     /// Wraps an aggregate if it may make a large value or loses states, and is not wrapped yet.
-    pub(super) fn of(function: Arc<AggregateUDF>, limit: Limit) -> Option<Self> {
+    pub(super) fn of(function: Arc<AggregateUDF>, limit: ByteLimit) -> Option<Self> {
         let is_bounded = function.inner().is::<Self>();
-        let grows = [COLLECTING, WITH_CENTROIDS].as_flattened();
-        let is_wrapped = [grows, &READING_ONE_STATE]
+        let bounded_names = [COLLECTING_AGGREGATES, CENTROID_AGGREGATES].as_flattened();
+        let needs_wrapper = [bounded_names, &SINGLE_STATE_AGGREGATES]
             .iter()
             .any(|names| names.contains(&function.name()));
-        (is_wrapped && !is_bounded).then(|| Self {
+        (needs_wrapper && !is_bounded).then(|| Self {
             function,
             limit_bytes: limit.bytes,
             setting: limit.setting,
@@ -62,7 +62,7 @@ impl BoundedAggregate {
         self.function.inner()
     }
 
-    fn with(&self, function: AggregateUDF) -> Self {
+    fn with_function(&self, function: AggregateUDF) -> Self {
         Self {
             function: Arc::new(function),
             ..self.clone()
@@ -72,7 +72,7 @@ impl BoundedAggregate {
     /// Refuses a number of centroids that would take too much memory, because all of them are
     /// allocated at once.
     fn check_centroids(&self, args: &AccumulatorArgs<'_>) -> Result<()> {
-        if !WITH_CENTROIDS.contains(&self.function.name()) {
+        if !CENTROID_AGGREGATES.contains(&self.function.name()) {
             return Ok(());
         }
         for expression in args.exprs.iter().skip(2) {
@@ -95,15 +95,15 @@ impl BoundedAggregate {
         Ok(())
     }
 
-    fn bounded(&self, within: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
-        if READING_ONE_STATE.contains(&self.function.name()) {
+    fn wrap_accumulator(&self, within: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
+        if SINGLE_STATE_AGGREGATES.contains(&self.function.name()) {
             return Box::new(OneStateAtATime(within));
         }
-        if !COLLECTING.contains(&self.function.name()) {
+        if !COLLECTING_AGGREGATES.contains(&self.function.name()) {
             return within;
         }
         Box::new(BoundedAccumulator {
-            within,
+            inner: within,
             name: self.function.name().to_owned(),
             limit_bytes: self.limit_bytes,
             setting: self.setting,
@@ -161,7 +161,7 @@ impl AggregateUDFImpl for BoundedAggregate {
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
         self.check_centroids(&args)?;
-        Ok(self.bounded(self.inner().accumulator(args)?))
+        Ok(self.wrap_accumulator(self.inner().accumulator(args)?))
     }
 
     fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
@@ -184,7 +184,7 @@ impl AggregateUDFImpl for BoundedAggregate {
         args: AccumulatorArgs<'_>,
     ) -> Result<Box<dyn Accumulator>> {
         self.check_centroids(&args)?;
-        Ok(self.bounded(self.inner().create_sliding_accumulator(args)?))
+        Ok(self.wrap_accumulator(self.inner().create_sliding_accumulator(args)?))
     }
 
     fn with_beneficial_ordering(
@@ -193,7 +193,7 @@ impl AggregateUDFImpl for BoundedAggregate {
     ) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
         let function = AggregateUDF::clone(&self.function);
         let ordered = function.with_beneficial_ordering(beneficial_ordering)?;
-        Ok(ordered.map(|function| Arc::new(self.with(function)) as _))
+        Ok(ordered.map(|function| Arc::new(self.with_function(function)) as _))
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
@@ -225,7 +225,7 @@ impl AggregateUDFImpl for BoundedAggregate {
         match self.inner().reverse_expr() {
             ReversedUDAF::Reversed(function) => {
                 let function = AggregateUDF::clone(&function);
-                ReversedUDAF::Reversed(Arc::new(AggregateUDF::from(self.with(function))))
+                ReversedUDAF::Reversed(Arc::new(AggregateUDF::from(self.with_function(function))))
             }
             other => other,
         }
@@ -267,7 +267,7 @@ impl AggregateUDFImpl for BoundedAggregate {
 /// An accumulator that fails when it has collected too much.
 #[derive(Debug)]
 struct BoundedAccumulator {
-    within: Box<dyn Accumulator>,
+    inner: Box<dyn Accumulator>,
     name: String,
     limit_bytes: usize,
     setting: &'static str,
@@ -276,20 +276,20 @@ struct BoundedAccumulator {
 impl BoundedAccumulator {
     /// Reserves twice the collected size. The collected values may move to a buffer of that size
     /// before their old buffer is freed.
-    fn grow(&self) -> Result<Option<BeingMade<'static>>> {
-        self.make(self.within.size().saturating_mul(2))
+    fn reserve_growth(&self) -> Result<Option<ProcessReservation<'static>>> {
+        self.reserve(self.inner.size().saturating_mul(2))
     }
 
-    fn copy(&self) -> Result<Option<BeingMade<'static>>> {
-        self.make(self.within.size())
+    fn reserve_copy(&self) -> Result<Option<ProcessReservation<'static>>> {
+        self.reserve(self.inner.size())
     }
 
-    fn make(&self, bytes: usize) -> Result<Option<BeingMade<'static>>> {
-        ProcessMemory::this().make(bytes, || format!("{}(…)", self.name))
+    fn reserve(&self, bytes: usize) -> Result<Option<ProcessReservation<'static>>> {
+        ProcessMemory::this().try_reserve(bytes, || format!("{}(…)", self.name))
     }
 
     fn check(&self) -> Result<()> {
-        let bytes = self.within.size();
+        let bytes = self.inner.size();
         if bytes <= self.limit_bytes {
             return Ok(());
         }
@@ -307,36 +307,36 @@ fn too_large(name: &str, size: &str, limit_bytes: usize, setting: &str) -> DataF
 
 impl Accumulator for BoundedAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let _being_made = self.grow()?;
-        self.within.update_batch(values)?;
+        let _being_made = self.reserve_growth()?;
+        self.inner.update_batch(values)?;
         self.check()
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let _being_made = self.copy()?;
-        self.within.evaluate()
+        let _being_made = self.reserve_copy()?;
+        self.inner.evaluate()
     }
 
     fn size(&self) -> usize {
-        self.within.size()
+        self.inner.size()
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        let _being_made = self.copy()?;
-        self.within.state()
+        let _being_made = self.reserve_copy()?;
+        self.inner.state()
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        let _being_made = self.grow()?;
-        self.within.merge_batch(states)?;
+        let _being_made = self.reserve_growth()?;
+        self.inner.merge_batch(states)?;
         self.check()
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.within.retract_batch(values)
+        self.inner.retract_batch(values)
     }
 
     fn supports_retract_batch(&self) -> bool {
-        self.within.supports_retract_batch()
+        self.inner.supports_retract_batch()
     }
 }

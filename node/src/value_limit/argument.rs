@@ -32,14 +32,14 @@ impl Argument {
         self.array.data_type()
     }
 
-    fn at(&self, row: usize) -> Option<usize> {
+    fn valid_position(&self, row: usize) -> Option<usize> {
         let row = if self.is_scalar { 0 } else { row };
         self.array.is_valid(row).then_some(row)
     }
 
     /// Returns the bytes of the row's value, or 0 for NULL.
     pub(super) fn bytes(&self, row: usize) -> u64 {
-        let Some(row) = self.at(row) else {
+        let Some(row) = self.valid_position(row) else {
             return 0;
         };
         match self.text(row) {
@@ -50,7 +50,7 @@ impl Argument {
 
     /// Returns the row's value if it is text or bytes.
     pub(super) fn text_at(&self, row: usize) -> Option<&[u8]> {
-        self.text(self.at(row)?)
+        self.text(self.valid_position(row)?)
     }
 
     fn text(&self, row: usize) -> Option<&[u8]> {
@@ -67,7 +67,7 @@ impl Argument {
 
     /// Returns the elements of the row's list.
     pub(super) fn elements(&self, row: usize) -> Option<ArrayRef> {
-        let row = self.at(row)?;
+        let row = self.valid_position(row)?;
         Some(match self.data_type() {
             DataType::List(_) => self.array.as_list::<i32>().value(row),
             DataType::LargeList(_) => self.array.as_list::<i64>().value(row),

@@ -13,8 +13,8 @@ use datafusion::logical_expr::{
 
 use super::argument::Argument;
 use super::growth::PerRow;
-use super::{VALUES_AT_ONCE, at_once, folding, growth, padding, rule, steps};
-use crate::memory::{BeingMade, Limit, ProcessMemory};
+use super::{MAX_VALUES_PER_BATCH, folding, growth, padding, row_retry, rule, steps};
+use crate::memory::{ByteLimit, ProcessMemory, ProcessReservation};
 use crate::size::MemorySize;
 
 /// The rows of a batch together may take this many times the steps of one value, if the batch
@@ -23,18 +23,18 @@ const STEPS_AT_ONCE: u64 = 8;
 
 /// A function with a limit on the size of its values and on the time that it computes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Bounded {
+pub(super) struct BoundedFunction {
     function: Arc<ScalarUDF>,
     limit_bytes: u64,
     setting: &'static str,
 }
 
-impl Bounded {
+impl BoundedFunction {
     /// Wraps a function if it makes large values from small ones, or computes for long, and has no
     /// limit yet.
-    pub(super) fn of(function: Arc<ScalarUDF>, limit: Limit) -> Option<Self> {
-        let grows = growth::of(function.name(), &[]).is_ok_and(|growth| growth.is_some());
-        let is_slow = steps::of(function.name(), &[]).is_some();
+    pub(super) fn of(function: Arc<ScalarUDF>, limit: ByteLimit) -> Option<Self> {
+        let grows = growth::value_sizes(function.name(), &[]).is_ok_and(|growth| growth.is_some());
+        let is_slow = steps::value_steps(function.name(), &[]).is_some();
         let is_bounded = function.inner().is::<Self>();
         ((grows || is_slow) && !is_bounded).then(|| Self {
             function,
@@ -48,17 +48,17 @@ impl Bounded {
     /// # Errors
     /// `ResourcesExhausted` if a value, or all values of a batch, would be too large or take too
     /// many steps. If the caller can reduce the rows, it is asked for fewer.
-    fn checked_bytes(&self, args: &ScalarFunctionArgs) -> Result<u64> {
+    fn check_bytes(&self, args: &ScalarFunctionArgs) -> Result<u64> {
         let arguments: Vec<_> = args.args.iter().map(Argument::new).collect::<Result<_>>()?;
         let are_scalar = args
             .args
             .iter()
             .all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let rows = if are_scalar { 1 } else { args.number_rows };
-        if let Some(steps_of) = steps::of(self.function.name(), &arguments) {
+        if let Some(steps_of) = steps::value_steps(self.function.name(), &arguments) {
             self.check_steps(rows, steps_of)?;
         }
-        match growth::of(self.function.name(), &arguments)? {
+        match growth::value_sizes(self.function.name(), &arguments)? {
             Some(size_of) => self.check_sizes(rows, size_of),
             None => Ok(0),
         }
@@ -66,9 +66,9 @@ impl Bounded {
 
     fn check_steps(&self, rows: usize, steps_of: PerRow<'_>) -> Result<()> {
         let most = if folding::is_folding() {
-            folding::MOST_STEPS
+            folding::MAX_STEPS
         } else {
-            steps::MOST_OF_VALUE
+            steps::MAX_PER_VALUE
         };
         let (total, largest) = total_and_largest(rows, steps_of);
         if largest > most {
@@ -77,10 +77,10 @@ impl Bounded {
                 self.function.name()
             );
         }
-        if fit(
+        if fitting_rows(
             rows,
             total,
-            at_once::STEPS,
+            row_retry::MAX_STEPS,
             most.saturating_mul(STEPS_AT_ONCE),
         ) < rows
         {
@@ -97,12 +97,14 @@ impl Bounded {
         if largest > self.limit_bytes {
             return Err(self.too_large(&format!("a value of {}", size(largest)), ""));
         }
-        let most = self.limit_bytes.saturating_mul(VALUES_AT_ONCE as u64);
-        if fit(rows, total, at_once::BYTES, most) < rows {
+        let most = self.limit_bytes.saturating_mul(MAX_VALUES_PER_BATCH as u64);
+        if fitting_rows(rows, total, row_retry::MAX_BYTES, most) < rows {
             let made = format!("{} for {rows} rows at once", size(total));
             return Err(self.too_large(
                 &made,
-                &format!(" for a value and {VALUES_AT_ONCE} times that for the rows of a batch"),
+                &format!(
+                    " for a value and {MAX_VALUES_PER_BATCH} times that for the rows of a batch"
+                ),
             ));
         }
         Ok(total)
@@ -113,13 +115,14 @@ impl Bounded {
     /// # Errors
     /// `ResourcesExhausted` if there is too little memory. If the caller can reduce the rows, it is
     /// asked for fewer.
-    fn reserved(&self, bytes: u64, rows: usize) -> Result<Option<BeingMade<'static>>> {
+    fn reserve(&self, bytes: u64, rows: usize) -> Result<Option<ProcessReservation<'static>>> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let being_made = ProcessMemory::this().make(bytes, || format!("{}(…)", self.name()));
-        if being_made.is_err() && rows > 1 {
-            at_once::ask_for(rows / 2);
+        let reservation =
+            ProcessMemory::this().try_reserve(bytes, || format!("{}(…)", self.name()));
+        if reservation.is_err() && rows > 1 {
+            row_retry::ask_for_rows(rows / 2);
         }
-        being_made
+        reservation
     }
 
     fn too_large(&self, made: &str, of_what: &str) -> DataFusionError {
@@ -142,8 +145,8 @@ fn total_and_largest(rows: usize, of_row: PerRow<'_>) -> (u64, u64) {
 /// Returns how many of the rows may be computed at once, where `total` is the sum over all of them.
 /// If the caller can reduce the rows, the lower one of `most_at_once` and `most` is the limit for
 /// the sum, and the caller is asked for as many rows as fit. Otherwise `most` is the limit.
-fn fit(rows: usize, total: u64, most_at_once: u64, most: u64) -> usize {
-    let can_be_fewer = at_once::can_be_fewer() && rows > 1;
+fn fitting_rows(rows: usize, total: u64, most_at_once: u64, most: u64) -> usize {
+    let can_be_fewer = row_retry::can_reduce_rows() && rows > 1;
     let most = if can_be_fewer {
         most_at_once.min(most)
     } else {
@@ -158,7 +161,7 @@ fn fit(rows: usize, total: u64, most_at_once: u64, most: u64) -> usize {
     // the sum.
     let fit = if rows > 1 { fit.min(rows / 2) } else { 0 };
     if can_be_fewer {
-        at_once::ask_for(fit);
+        row_retry::ask_for_rows(fit);
     }
     fit
 }
@@ -168,7 +171,7 @@ fn size(bytes: u64) -> MemorySize {
 }
 
 // Methods that are missing here keep their defaults, as the wrapped functions do.
-impl ScalarUDFImpl for Bounded {
+impl ScalarUDFImpl for BoundedFunction {
     fn name(&self) -> &str {
         self.function.name()
     }
@@ -219,20 +222,20 @@ impl ScalarUDFImpl for Bounded {
             padding::without_negative_lengths(&mut args)?;
         }
         // The planner treats an error as a reason to leave the call as it is.
-        if folding::is_late() {
+        if folding::is_out_of_time() {
             return resources_err!(
                 "the constants of the statement take too long to be computed while it is planned"
             );
         }
-        let bytes = self.checked_bytes(&args)?;
-        if bytes > folding::MOST_BYTES && folding::is_folding() {
+        let bytes = self.check_bytes(&args)?;
+        if bytes > folding::MAX_BYTES && folding::is_folding() {
             return resources_err!(
                 "{}(…) would make a constant of {}, which is not computed while a statement is planned",
                 self.function.name(),
                 size(bytes)
             );
         }
-        let _being_made = self.reserved(bytes, args.number_rows)?;
+        let _being_made = self.reserve(bytes, args.number_rows)?;
         self.function.invoke_with_args(args)
     }
 

@@ -19,12 +19,12 @@ use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 /// Size in bytes above which a value is not computed while a statement is planned.
-pub(super) const MOST_BYTES: u64 = 64 << 10;
+pub(super) const MAX_BYTES: u64 = 64 << 10;
 /// Number of steps above which a call is not computed while a statement is planned. They take about
 /// ten milliseconds.
-pub(super) const MOST_STEPS: u64 = 1 << 22;
+pub(super) const MAX_STEPS: u64 = 1 << 22;
 /// Time that the constants of one statement may take together.
-const MOST_TIME: Duration = Duration::from_millis(500);
+const MAX_TIME: Duration = Duration::from_millis(500);
 
 thread_local! {
     static BUDGET: Cell<Budget> = const { Cell::new(Budget::of(None)) };
@@ -44,7 +44,7 @@ impl Budget {
     const fn of(statement: Option<DateTime<Utc>>) -> Self {
         Self {
             statement,
-            left: MOST_TIME,
+            left: MAX_TIME,
         }
     }
 
@@ -71,22 +71,22 @@ pub(super) fn is_folding() -> bool {
 }
 
 /// Returns whether this thread has computed such constants for too long.
-pub(super) fn is_late() -> bool {
+pub(super) fn is_out_of_time() -> bool {
     UNTIL.get().is_some_and(|until| Instant::now() >= until)
 }
 
 /// A rule that computes constants, except for large ones.
 #[derive(Debug)]
-pub struct SmallConstants(Arc<dyn OptimizerRule + Send + Sync>);
+pub struct SmallConstantFolding(Arc<dyn OptimizerRule + Send + Sync>);
 
-impl SmallConstants {
+impl SmallConstantFolding {
     /// Wraps a rule that computes constants.
     pub fn of(rule: Arc<dyn OptimizerRule + Send + Sync>) -> Self {
         Self(rule)
     }
 }
 
-impl OptimizerRule for SmallConstants {
+impl OptimizerRule for SmallConstantFolding {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -103,18 +103,18 @@ impl OptimizerRule for SmallConstants {
         let statement = config.query_execution_start_time();
         // The rule is needed even if no time is left: it also replaces calls that cannot be
         // executed, such as `arrow_cast`.
-        let _folding = Folding::begin(BUDGET.get().for_statement(statement));
+        let _folding = FoldingGuard::begin(BUDGET.get().for_statement(statement));
         self.0.rewrite(plan, config)
     }
 }
 
 /// Subtracts the elapsed time from the statement's budget when it is dropped.
-struct Folding {
+struct FoldingGuard {
     budget: Budget,
     since: Instant,
 }
 
-impl Folding {
+impl FoldingGuard {
     fn begin(budget: Budget) -> Self {
         let since = Instant::now();
         UNTIL.set(Some(since + budget.left));
@@ -122,7 +122,7 @@ impl Folding {
     }
 }
 
-impl Drop for Folding {
+impl Drop for FoldingGuard {
     fn drop(&mut self) {
         UNTIL.set(None);
         BUDGET.set(self.budget.without(self.since.elapsed()));
@@ -145,12 +145,12 @@ mod tests {
         state.mark_start_execution();
         let statement = state.query_execution_start_time();
         assert!(statement.is_some());
-        BUDGET.set(Budget::of(statement).without(MOST_TIME));
+        BUDGET.set(Budget::of(statement).without(MAX_TIME));
         let plan = LogicalPlanBuilder::empty(true)
             .project([arrow_cast(lit(1_i64), lit("Int32"))])
             .and_then(LogicalPlanBuilder::build)
             .unwrap();
-        let rule = SmallConstants::of(Arc::new(SimplifyExpressions::new()));
+        let rule = SmallConstantFolding::of(Arc::new(SimplifyExpressions::new()));
         let plan = rule.rewrite(plan, &state).unwrap().data;
         for expression in plan.expressions() {
             let is_call = |part: &Expr| Ok(matches!(part, Expr::ScalarFunction(_)));
@@ -161,21 +161,21 @@ mod tests {
     #[test]
     fn the_constants_of_one_statement_share_their_time() {
         let (first, second) = (DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC);
-        let budget = Budget::of(Some(first)).without(MOST_TIME / 2);
-        assert_eq!(budget.for_statement(Some(first)).left, MOST_TIME / 2);
-        let spent = budget.without(MOST_TIME);
+        let budget = Budget::of(Some(first)).without(MAX_TIME / 2);
+        assert_eq!(budget.for_statement(Some(first)).left, MAX_TIME / 2);
+        let spent = budget.without(MAX_TIME);
         assert!(spent.for_statement(Some(first)).left.is_zero());
         assert_eq!(spent.for_statement(Some(second)), Budget::of(Some(second)));
     }
 
     #[test]
     fn a_thread_that_computes_constants_knows_when_it_is_late() {
-        assert!(!is_folding() && !is_late());
+        assert!(!is_folding() && !is_out_of_time());
         {
-            let _folding = Folding::begin(Budget::of(None).without(MOST_TIME));
-            assert!(is_folding() && is_late());
+            let _folding = FoldingGuard::begin(Budget::of(None).without(MAX_TIME));
+            assert!(is_folding() && is_out_of_time());
         }
-        assert!(!is_folding() && !is_late());
+        assert!(!is_folding() && !is_out_of_time());
         assert!(BUDGET.get().left.is_zero());
     }
 }

@@ -12,7 +12,7 @@ const NUMBER_BYTES: u64 = 8;
 const DIGITS_PER_BYTE: u64 = 4;
 /// Size in bytes from which the size of a value is computed more exactly. Below it, the upper bound
 /// is used.
-const WORTH_COUNTING: u64 = 1 << 16;
+const EXACT_FROM_BYTES: u64 = 1 << 16;
 const LONGEST_CHARACTER: u64 = 4;
 const SHORTEST_MONTH: i128 = 28;
 
@@ -24,7 +24,7 @@ pub(super) type PerRow<'a> = Box<dyn Fn(usize) -> u64 + 'a>;
 ///
 /// # Errors
 /// Fails if an argument is a number or a time that cannot be read.
-pub(super) fn of<'a>(name: &str, arguments: &'a [Argument]) -> Result<Option<PerRow<'a>>> {
+pub(super) fn value_sizes<'a>(name: &str, arguments: &'a [Argument]) -> Result<Option<PerRow<'a>>> {
     Ok(Some(match name {
         "repeat" => {
             let count = integers(arguments, 1)?;
@@ -45,7 +45,7 @@ pub(super) fn of<'a>(name: &str, arguments: &'a [Argument]) -> Result<Option<Per
         }),
         "array_to_string" => Box::new(|row| joined(arguments, row)),
         "string_to_array" => Box::new(|row| bytes(arguments, 0, row).saturating_mul(16)),
-        "range" | "generate_series" => steps(arguments)?,
+        "range" | "generate_series" => series_sizes(arguments)?,
         "array_repeat" => {
             let count = integers(arguments, 1)?;
             Box::new(move |row| {
@@ -96,7 +96,7 @@ fn sum(arguments: &[Argument], row: usize) -> u64 {
 /// ASCII. NULL has a size as well, because the function allocates as much for it.
 fn padded(arguments: &[Argument], row: usize, characters: u64) -> u64 {
     let most = characters.saturating_mul(LONGEST_CHARACTER);
-    if most < WORTH_COUNTING {
+    if most < EXACT_FROM_BYTES {
         return most;
     }
     let mut texts = [0, 2]
@@ -114,7 +114,7 @@ fn replaced(arguments: &[Argument], row: usize) -> u64 {
     let (length, to) = (text.len() as u64, to.len() as u64);
     let size = |matches: u64| length.saturating_add(matches.saturating_mul(to));
     let most = size(length / (from.len() as u64).max(1) + 1);
-    if most < WORTH_COUNTING || from.is_empty() {
+    if most < EXACT_FROM_BYTES || from.is_empty() {
         return most;
     }
     match (std::str::from_utf8(text), std::str::from_utf8(from)) {
@@ -172,20 +172,20 @@ fn joined(arguments: &[Argument], row: usize) -> u64 {
 }
 
 /// Returns the size of a list of numbers or times from one value to another, in steps.
-fn steps(arguments: &[Argument]) -> Result<PerRow<'_>> {
+fn series_sizes(arguments: &[Argument]) -> Result<PerRow<'_>> {
     if arguments
         .iter()
         .all(|argument| argument.data_type().is_integer())
     {
-        return steps_of_numbers(arguments);
+        return number_series_sizes(arguments);
     }
     match arguments {
-        [start, stop, step] => steps_of_times(start, stop, step),
+        [start, stop, step] => time_series_sizes(start, stop, step),
         _ => Ok(Box::new(|_| 0)),
     }
 }
 
-fn steps_of_numbers(arguments: &[Argument]) -> Result<PerRow<'_>> {
+fn number_series_sizes(arguments: &[Argument]) -> Result<PerRow<'_>> {
     let numbers = arguments.iter().map(Argument::integers);
     let numbers: Vec<_> = numbers.collect::<Result<_>>()?;
     Ok(Box::new(move |row| {
@@ -195,11 +195,11 @@ fn steps_of_numbers(arguments: &[Argument]) -> Result<PerRow<'_>> {
             _ => (at(0), at(1)),
         };
         let step = if numbers.len() > 2 { at(2) } else { Some(1) };
-        count(start, stop, step)
+        series_bytes(start, stop, step)
     }))
 }
 
-fn steps_of_times<'a>(
+fn time_series_sizes<'a>(
     start: &'a Argument,
     stop: &'a Argument,
     step: &'a Argument,
@@ -211,7 +211,7 @@ fn steps_of_times<'a>(
     let steps = step.array().as_primitive::<IntervalMonthDayNanoType>();
     Ok(Box::new(move |row| {
         let step = nanos_of(steps.value(step.position(row)));
-        count(start(row), stop(row), Some(step))
+        series_bytes(start(row), stop(row), Some(step))
     }))
 }
 
@@ -222,7 +222,7 @@ fn nanos_of(interval: IntervalMonthDayNano) -> i128 {
     days * NANOS_A_DAY + i128::from(interval.nanoseconds)
 }
 
-fn count(start: Option<i128>, stop: Option<i128>, step: Option<i128>) -> u64 {
+fn series_bytes(start: Option<i128>, stop: Option<i128>, step: Option<i128>) -> u64 {
     let (Some(start), Some(stop), Some(step)) = (start, stop, step) else {
         return 0;
     };

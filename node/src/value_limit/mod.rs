@@ -15,13 +15,13 @@
 
 mod aggregate;
 mod argument;
-pub(crate) mod at_once;
 mod bounded;
 mod folding;
 mod growth;
 mod one_state;
 mod padding;
 mod pattern;
+pub(crate) mod row_retry;
 mod rule;
 mod steps;
 mod string_concat;
@@ -35,22 +35,22 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::prelude::SessionConfig;
 
-use crate::memory::Limit;
+use crate::memory::ByteLimit;
 
 use aggregate::BoundedAggregate;
-use bounded::Bounded;
+use bounded::BoundedFunction;
 use string_concat::StringConcat;
 
-pub use folding::SmallConstants;
+pub use folding::SmallConstantFolding;
 pub use rule::BoundedFunctions;
 
 /// The values of a batch together may take this many times the limit of one value, if the batch
 /// cannot have fewer rows.
-pub(crate) const VALUES_AT_ONCE: usize = 4;
+pub(crate) const MAX_VALUES_PER_BATCH: usize = 4;
 
 /// The limit on the size of a value, as an extension of a session's settings.
 #[derive(Debug, Clone, Copy)]
-pub struct ValueLimit(pub Limit);
+pub struct ValueLimit(pub ByteLimit);
 
 impl ValueLimit {
     /// Adds the limit to the settings.
@@ -59,7 +59,7 @@ impl ValueLimit {
     }
 
     /// Returns the limit from the settings, or `None` if there is none.
-    pub fn of(settings: &SessionConfig) -> Option<Limit> {
+    pub fn of(settings: &SessionConfig) -> Option<ByteLimit> {
         settings.get_extension::<Self>().map(|limit| limit.0)
     }
 }
@@ -67,18 +67,18 @@ impl ValueLimit {
 /// Returns the `known` functions that make large values from small ones or compute for long, with
 /// this limit for each value. Also returns functions for the operators that do so: `||`, `~` and
 /// `LIKE`.
-pub fn bounded<'a>(
-    known: impl IntoIterator<Item = &'a Arc<ScalarUDF>>,
-    limit: Limit,
+pub fn bounded_functions<'a>(
+    available: impl IntoIterator<Item = &'a Arc<ScalarUDF>>,
+    limit: ByteLimit,
 ) -> Vec<Arc<ScalarUDF>> {
     let concat = Arc::new(ScalarUDF::from(StringConcat::default()));
     let matches = text_match::functions().map(|operator| Arc::new(ScalarUDF::from(operator)));
-    let mut functions: Vec<_> = known
+    let mut functions: Vec<_> = available
         .into_iter()
         .cloned()
         .chain([concat])
         .chain(matches)
-        .filter_map(|function| Bounded::of(function, limit))
+        .filter_map(|function| BoundedFunction::of(function, limit))
         .map(|function| Arc::new(ScalarUDF::from(function)))
         .collect();
     // A function is listed once for each of its aliases.
@@ -91,20 +91,20 @@ pub fn bounded<'a>(
 ///
 /// # Errors
 /// The errors of the expression, if it cannot be walked.
-pub(crate) fn calls_bounded(expression: &Arc<dyn PhysicalExpr>) -> Result<bool> {
+pub(crate) fn calls_bounded_function(expression: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     expression.exists(|part| {
         let call = part.downcast_ref::<ScalarFunctionExpr>();
-        Ok(call.is_some_and(|call| call.fun().inner().is::<Bounded>()))
+        Ok(call.is_some_and(|call| call.fun().inner().is::<BoundedFunction>()))
     })
 }
 
 /// Returns the `known` aggregates that may make one large value from many, with this limit for
 /// their value. Also returns corrected versions of the aggregates that lose partial states.
 pub fn bounded_aggregates<'a>(
-    known: impl IntoIterator<Item = &'a Arc<AggregateUDF>>,
-    limit: Limit,
+    available: impl IntoIterator<Item = &'a Arc<AggregateUDF>>,
+    limit: ByteLimit,
 ) -> Vec<Arc<AggregateUDF>> {
-    let mut functions: Vec<_> = known
+    let mut functions: Vec<_> = available
         .into_iter()
         .filter_map(|function| BoundedAggregate::of(Arc::clone(function), limit))
         .map(|function| Arc::new(AggregateUDF::from(function)))

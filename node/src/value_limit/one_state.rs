@@ -6,7 +6,7 @@ use datafusion::logical_expr::Accumulator;
 
 /// The aggregates of DataFusion 55 whose accumulator reads only the first state of a batch. It
 /// loses the rows of all others. Whether states come in one batch depends on when they arrive.
-pub(super) const READING_ONE_STATE: [&str; 1] = ["percentile_cont"];
+pub(super) const SINGLE_STATE_AGGREGATES: [&str; 1] = ["percentile_cont"];
 
 /// An accumulator that passes states on one by one.
 #[derive(Debug)]

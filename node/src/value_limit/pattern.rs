@@ -10,37 +10,37 @@ use regex_syntax::hir::{Class, Hir, HirKind, Repetition};
 
 /// The length in bytes of the longest expression that is analysed. In a longer expression, each
 /// byte counts as a place.
-const MOST_READ: usize = 64 << 10;
+const MAX_ANALYSED_BYTES: usize = 64 << 10;
 /// Number of steps that it takes to compile one place of an expression.
-const COMPILED: u64 = 64;
+const COMPILE_STEPS_PER_PLACE: u64 = 64;
 /// Number of bytes that a search handles in one step if it reaches the end of the text again and
 /// again. Such a search mostly looks at one place for each byte.
-const LOOKED_AT_ONCE: u64 = 64;
+const BYTES_PER_STEP: u64 = 64;
 
 /// What is known about a pattern before it is searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pattern {
     places: u64,
     /// Number of steps that it takes to compile the pattern before the first search.
-    compiled: u64,
+    compile_steps: u64,
     /// Says whether a search for one match may read to the end of the text, and then find a short
     /// match.
-    looks_far: bool,
+    may_scan_to_end: bool,
 }
 
 impl Pattern {
     /// Analyses a regular expression. An invalid expression has no places, because its search fails
     /// at once.
     pub(super) fn regex(expression: &str) -> Self {
-        if expression.len() > MOST_READ {
+        if expression.len() > MAX_ANALYSED_BYTES {
             return Self::of_places(expression.len());
         }
         match regex_syntax::parse(expression) {
             Ok(expression) if is_plain(&expression) => Self::of_places(1),
             Ok(expression) => Self {
                 places: places(&expression, &|_| 1),
-                compiled: places(&expression, &ranges).saturating_mul(COMPILED),
-                looks_far: looks_far(&expression),
+                compile_steps: places(&expression, &ranges).saturating_mul(COMPILE_STEPS_PER_PLACE),
+                may_scan_to_end: may_scan_to_end(&expression),
             },
             Err(_) => Self::of_places(0),
         }
@@ -60,8 +60,8 @@ impl Pattern {
         let places = places as u64;
         Self {
             places,
-            compiled: places.saturating_mul(COMPILED),
-            looks_far: false,
+            compile_steps: places.saturating_mul(COMPILE_STEPS_PER_PLACE),
+            may_scan_to_end: false,
         }
     }
 
@@ -71,23 +71,23 @@ impl Pattern {
     }
 
     /// Returns the steps that it takes to compile the pattern before the first search.
-    pub(super) fn compiled(self) -> u64 {
-        self.compiled
+    pub(super) fn compile_steps(self) -> u64 {
+        self.compile_steps
     }
 
     /// Returns the steps of a search for one match.
-    pub(super) fn first(self, bytes: u64) -> u64 {
+    pub(super) fn steps_of_first(self, bytes: u64) -> u64 {
         bytes.saturating_mul(self.places)
     }
 
     /// Returns the steps of a search for all matches.
-    pub(super) fn all(self, bytes: u64) -> u64 {
-        let again = if self.looks_far {
-            bytes.saturating_mul(bytes) / LOOKED_AT_ONCE
+    pub(super) fn steps_of_all(self, bytes: u64) -> u64 {
+        let again = if self.may_scan_to_end {
+            bytes.saturating_mul(bytes) / BYTES_PER_STEP
         } else {
             0
         };
-        self.first(bytes).saturating_add(again)
+        self.steps_of_first(bytes).saturating_add(again)
     }
 }
 
@@ -133,33 +133,33 @@ fn ranges(class: &Class) -> u64 {
 
 /// Returns whether an expression has a choice between something short and something that may be
 /// searched for up to the end of the text, as in `a|.*b` and `(\w+,)?`.
-fn looks_far(hir: &Hir) -> bool {
+fn may_scan_to_end(hir: &Hir) -> bool {
     match hir.kind() {
         HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) | HirKind::Look(_) => false,
-        HirKind::Capture(capture) => looks_far(&capture.sub),
-        HirKind::Concat(parts) => parts.iter().any(looks_far),
-        HirKind::Alternation(parts) => parts.iter().any(strays),
+        HirKind::Capture(capture) => may_scan_to_end(&capture.sub),
+        HirKind::Concat(parts) => parts.iter().any(may_scan_to_end),
+        HirKind::Alternation(parts) => parts.iter().any(has_endless_prefix),
         HirKind::Repetition(repeated) => {
             let is_choice = repeated.max != Some(repeated.min);
-            looks_far(&repeated.sub) || is_choice && strays(&repeated.sub)
+            may_scan_to_end(&repeated.sub) || is_choice && has_endless_prefix(&repeated.sub)
         }
     }
 }
 
 /// Returns whether a required part follows a part that may repeat any number of times, as in `.*b`.
-fn strays(hir: &Hir) -> bool {
+fn has_endless_prefix(hir: &Hir) -> bool {
     match hir.kind() {
         HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) | HirKind::Look(_) => false,
-        HirKind::Capture(capture) => strays(&capture.sub),
-        HirKind::Alternation(parts) => parts.iter().any(strays),
+        HirKind::Capture(capture) => has_endless_prefix(&capture.sub),
+        HirKind::Alternation(parts) => parts.iter().any(has_endless_prefix),
         HirKind::Concat(parts) => {
             let first = parts.iter().position(is_endless);
             let behind = first.map(|first| &parts[first + 1..]).unwrap_or_default();
-            behind.iter().any(is_required) || parts.iter().any(strays)
+            behind.iter().any(is_required) || parts.iter().any(has_endless_prefix)
         }
         HirKind::Repetition(Repetition { max, sub, .. }) => {
             let comes_again = *max != Some(1) && is_endless(sub) && is_required(sub);
-            comes_again || strays(sub)
+            comes_again || has_endless_prefix(sub)
         }
     }
 }
@@ -202,8 +202,13 @@ mod tests {
         ] {
             assert_eq!(Pattern::regex(expression).places, places, "{expression}");
         }
-        assert_eq!(Pattern::regex(&"x".repeat(MOST_READ + 1)).places, 65_537);
-        assert!(Pattern::regex(r"\w").compiled() > 100 * Pattern::regex("[a]").compiled());
+        assert_eq!(
+            Pattern::regex(&"x".repeat(MAX_ANALYSED_BYTES + 1)).places,
+            65_537
+        );
+        assert!(
+            Pattern::regex(r"\w").compile_steps() > 100 * Pattern::regex("[a]").compile_steps()
+        );
     }
 
     #[test]
@@ -216,7 +221,7 @@ mod tests {
             r"((a+b)+)?c",
             "(?m)(.*$)?",
         ] {
-            assert!(Pattern::regex(expression).looks_far, "{expression}");
+            assert!(Pattern::regex(expression).may_scan_to_end, "{expression}");
         }
         for expression in [
             r"\s+",
@@ -228,10 +233,10 @@ mod tests {
             "(ab?c)*",
             r"\d{3}-\d{4}",
         ] {
-            assert!(!Pattern::regex(expression).looks_far, "{expression}");
+            assert!(!Pattern::regex(expression).may_scan_to_end, "{expression}");
         }
         let far = Pattern::regex("x|.*[yz]");
-        assert!(far.all(1 << 20) > 1 << 32);
-        assert!(far.first(1 << 20) < 1 << 23);
+        assert!(far.steps_of_all(1 << 20) > 1 << 32);
+        assert!(far.steps_of_first(1 << 20) < 1 << 23);
     }
 }

@@ -51,17 +51,17 @@ impl BoundedFunctions {
         Some((Arc::clone(bounded), operation.is_negated))
     }
 
-    fn bound(&self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    fn replace_calls(&self, node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         rewrite_expressions(node, |part, schema| {
             Ok(match self.bounded(&part, schema) {
-                Some((function, false)) => Transformed::yes(called(part, function)),
-                Some((function, true)) => Transformed::yes(not(called(part, function))),
+                Some((function, false)) => Transformed::yes(call(part, function)),
+                Some((function, true)) => Transformed::yes(not(call(part, function))),
                 None => Transformed::no(part),
             })
         })
     }
 
-    fn may_concern(&self, expression: &Expr) -> bool {
+    fn may_replace(&self, expression: &Expr) -> bool {
         match expression {
             Expr::ScalarFunction(ScalarFunction { func, .. }) => self
                 .0
@@ -71,10 +71,10 @@ impl BoundedFunctions {
         }
     }
 
-    fn may_concern_any(&self, node: &LogicalPlan) -> Result<bool> {
+    fn may_replace_any(&self, node: &LogicalPlan) -> Result<bool> {
         let mut found = false;
         node.apply_expressions(|expression| {
-            found |= expression.exists(|part| Ok(self.may_concern(part)))?;
+            found |= expression.exists(|part| Ok(self.may_replace(part)))?;
             Ok(if found {
                 TreeNodeRecursion::Stop
             } else {
@@ -86,7 +86,7 @@ impl BoundedFunctions {
 }
 
 /// Calls the function with the operands of the expression.
-fn called(expression: Expr, function: Arc<ScalarUDF>) -> Expr {
+fn call(expression: Expr, function: Arc<ScalarUDF>) -> Expr {
     let arguments = match expression {
         Expr::ScalarFunction(ScalarFunction { args, .. }) => args,
         Expr::BinaryExpr(BinaryExpr { left, right, .. }) => vec![*left, *right],
@@ -189,8 +189,8 @@ impl AnalyzerRule for BoundedFunctions {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let plan = plan.transform_up_with_subqueries(|node| {
-            if self.may_concern_any(&node)? {
-                self.bound(node)
+            if self.may_replace_any(&node)? {
+                self.replace_calls(node)
             } else {
                 Ok(Transformed::no(node))
             }

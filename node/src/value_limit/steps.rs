@@ -11,27 +11,29 @@ use super::growth::PerRow;
 use super::pattern::Pattern;
 
 /// The most steps that one value may take. They take about half a second.
-pub(super) const MOST_OF_VALUE: u64 = 1 << 28;
+pub(super) const MAX_PER_VALUE: u64 = 1 << 28;
 /// Number of bytes that the comparison of two texts handles in one step.
 const COMPARED_AT_ONCE: u64 = 32;
 
 /// Returns the steps for each row, by the name of the function. Returns `None` for a function whose
 /// time grows only with the size of its arguments.
-pub(super) fn of<'a>(name: &str, arguments: &'a [Argument]) -> Option<PerRow<'a>> {
+pub(super) fn value_steps<'a>(name: &str, arguments: &'a [Argument]) -> Option<PerRow<'a>> {
     let product = |row| bytes(arguments, 0, row).saturating_mul(bytes(arguments, 1, row));
     Some(match name {
         "levenshtein" | "btrim" | "ltrim" | "rtrim" => Box::new(product),
         "strpos" => Box::new(move |row| product(row) / COMPARED_AT_ONCE),
         "regexp_like" | "regexp_match" | "regex_match" | "regex_imatch" => {
-            searched(arguments, Pattern::regex, Pattern::first)
+            search_steps(arguments, Pattern::regex, Pattern::steps_of_first)
         }
-        "like_match" | "ilike_match" => searched(arguments, Pattern::like, Pattern::first),
+        "like_match" | "ilike_match" => {
+            search_steps(arguments, Pattern::like, Pattern::steps_of_first)
+        }
         // Without flags, it replaces the first match.
         "regexp_replace" if arguments.len() < 4 => {
-            searched(arguments, Pattern::regex, Pattern::first)
+            search_steps(arguments, Pattern::regex, Pattern::steps_of_first)
         }
         "regexp_replace" | "regexp_count" | "regexp_instr" => {
-            searched(arguments, Pattern::regex, Pattern::all)
+            search_steps(arguments, Pattern::regex, Pattern::steps_of_all)
         }
         "array_has_all" | "array_has_any" => {
             Box::new(|row| elements(arguments, 0, row).saturating_mul(elements(arguments, 1, row)))
@@ -43,7 +45,7 @@ pub(super) fn of<'a>(name: &str, arguments: &'a [Argument]) -> Option<PerRow<'a>
 /// Returns the steps of searching the first argument for the pattern in the second one. A pattern
 /// that is the same as in the row before is analysed only once here, and compiled only once by the
 /// function.
-fn searched<'a>(
+fn search_steps<'a>(
     arguments: &'a [Argument],
     read: fn(&str) -> Pattern,
     steps: fn(Pattern, u64) -> u64,
@@ -60,7 +62,7 @@ fn searched<'a>(
             _ => {
                 let pattern = std::str::from_utf8(text).map_or_else(|_| read(""), read);
                 last.set(Some((text, pattern)));
-                steps(pattern, bytes).saturating_add(pattern.compiled())
+                steps(pattern, bytes).saturating_add(pattern.compile_steps())
             }
         }
     })

@@ -13,7 +13,7 @@ use datafusion::physical_expr::expressions::{col, lit};
 use super::argument::bytes_of;
 use super::*;
 
-const LIMIT: Limit = Limit {
+const LIMIT: ByteLimit = ByteLimit {
     bytes: 100_000,
     setting: "node.max_value",
 };
@@ -26,9 +26,9 @@ fn context() -> SessionContext {
     context_with(LIMIT)
 }
 
-fn context_with(limit: Limit) -> SessionContext {
+fn context_with(limit: ByteLimit) -> SessionContext {
     let mut state = state();
-    let functions = bounded(state.scalar_functions().values(), limit);
+    let functions = bounded_functions(state.scalar_functions().values(), limit);
     let rule = Arc::new(BoundedFunctions::new(&functions));
     for function in functions {
         state.register_udf(function).unwrap();
@@ -231,7 +231,7 @@ async fn the_values_of_a_batch_are_bounded_together() {
 
 #[tokio::test]
 async fn a_search_that_would_take_long_is_refused() {
-    let context = context_with(Limit {
+    let context = context_with(ByteLimit {
         bytes: 1_000_000,
         ..LIMIT
     });
@@ -362,7 +362,7 @@ const SMALL_BYTES: u64 = 4_096;
 #[tokio::test]
 async fn every_function_that_makes_large_values_of_small_ones_has_a_limit() {
     let plain = SessionContext::new_with_state(state());
-    let functions = bounded(state().scalar_functions().values(), LIMIT);
+    let functions = bounded_functions(state().scalar_functions().values(), LIMIT);
     let limited: BTreeSet<_> = functions.iter().map(|function| function.name()).collect();
     let (mut grown, mut called) = (BTreeSet::new(), 0);
     for function in plain.state().scalar_functions().values() {

@@ -60,7 +60,7 @@ pub struct EncodedPlan {
     pub parameters: Parameters,
     /// The values that are parameters of the statement: the ordinal of each value, and the number
     /// of its statement parameter.
-    pub of_statement: Vec<(usize, usize)>,
+    pub statement_parameters: Vec<(usize, usize)>,
 }
 
 impl EncodedPlan {
@@ -70,18 +70,18 @@ impl EncodedPlan {
     /// An error if a value cannot be encoded.
     pub(crate) fn parameters_with(&self, values: &[ScalarValue]) -> Result<Parameters> {
         let mut parameters = self.parameters.clone();
-        for (ordinal, number) in &self.of_statement {
-            let place = parameters.values.get_mut(*ordinal);
-            let (Some(place), Some(value)) = (place, values.get(*number)) else {
+        for (ordinal, number) in &self.statement_parameters {
+            let slot = parameters.values.get_mut(*ordinal);
+            let (Some(slot), Some(value)) = (slot, values.get(*number)) else {
                 return internal_err!("a plan has a parameter that its statement does not have");
             };
-            *place = encoded_value(value)?;
+            *slot = encode_value(value)?;
         }
         Ok(parameters)
     }
 }
 
-fn encoded_value(value: &ScalarValue) -> Result<Bytes> {
+fn encode_value(value: &ScalarValue) -> Result<Bytes> {
     Ok(protobuf::ScalarValue::try_from(value)?
         .encode_to_vec()
         .into())
@@ -113,7 +113,7 @@ pub fn encode(
         parameters: Parameters {
             values: values.encoded,
         },
-        of_statement: values.of_statement,
+        statement_parameters: values.statement_parameters,
     })
 }
 
@@ -142,12 +142,12 @@ fn loses_grouping_sets(plan: &Arc<dyn ExecutionPlan>) -> bool {
 /// Returns whether rows of this schema reach the gateway unchanged. Flight's encoder sends a
 /// dictionary as its values and a LargeList as a List, wherever they are nested in a type. But the
 /// gateway reads messages as rows of the fragment's own schema.
-pub fn can_travel(schema: &Schema) -> bool {
+pub fn can_send_unchanged(schema: &Schema) -> bool {
     let mut types = schema.fields().iter().map(|field| field.data_type());
-    types.all(is_sent_as_it_is)
+    types.all(is_sent_unchanged)
 }
 
-fn is_sent_as_it_is(data_type: &DataType) -> bool {
+fn is_sent_unchanged(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, _) | DataType::LargeList(_) => false,
         DataType::List(item)
@@ -155,21 +155,21 @@ fn is_sent_as_it_is(data_type: &DataType) -> bool {
         | DataType::LargeListView(item)
         | DataType::FixedSizeList(item, _)
         | DataType::Map(item, _)
-        | DataType::RunEndEncoded(_, item) => child_is_sent_as_it_is(item),
-        DataType::Struct(fields) => fields.iter().all(child_is_sent_as_it_is),
+        | DataType::RunEndEncoded(_, item) => is_child_sent_unchanged(item),
+        DataType::Struct(fields) => fields.iter().all(is_child_sent_unchanged),
         DataType::Union(members, _) => {
             let mut members = members.iter().map(|(_, member)| member);
-            members.all(child_is_sent_as_it_is)
+            members.all(is_child_sent_unchanged)
         }
         _ => true,
     }
 }
 
-fn child_is_sent_as_it_is(field: &FieldRef) -> bool {
+fn is_child_sent_unchanged(field: &FieldRef) -> bool {
     // Flight's encoder rebuilds the field of a union without metadata, and as not nullable.
-    let is_made_anew = matches!(field.data_type(), DataType::Union(_, _))
+    let is_rebuilt = matches!(field.data_type(), DataType::Union(_, _))
         && (field.is_nullable() || !field.metadata().is_empty());
-    !is_made_anew && is_sent_as_it_is(field.data_type())
+    !is_rebuilt && is_sent_unchanged(field.data_type())
 }
 
 /// Maximum depth of nested messages in a fragment. Protobuf's reader stops at 100 levels, so that
@@ -184,17 +184,17 @@ pub const MAX_LEVELS: usize = 70;
 pub fn levels(plan: &Arc<dyn ExecutionPlan>, inputs: impl Iterator<Item = usize>) -> Result<usize> {
     // Each operator or expression takes two messages: one says which kind it is, and the other one
     // is its content.
-    const OF_A_NODE: usize = 2;
-    fn of(expression: &Arc<dyn PhysicalExpr>) -> usize {
-        let children = expression.children().into_iter().map(of);
-        OF_A_NODE + children.max().unwrap_or(0)
+    const LEVELS_PER_NODE: usize = 2;
+    fn levels_of_expression(expression: &Arc<dyn PhysicalExpr>) -> usize {
+        let children = expression.children().into_iter().map(levels_of_expression);
+        LEVELS_PER_NODE + children.max().unwrap_or(0)
     }
     let mut deepest = inputs.max().unwrap_or(0);
     plan.apply_expressions(&mut |expression| {
-        deepest = deepest.max(of(expression));
+        deepest = deepest.max(levels_of_expression(expression));
         Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok(OF_A_NODE + deepest)
+    Ok(LEVELS_PER_NODE + deepest)
 }
 
 /// Encodes the leaves of a plan, and numbers the scans among them.
@@ -269,14 +269,14 @@ fn to_u32(number: usize) -> u32 {
 }
 
 /// The values that were taken out of a plan.
-type Values = RefCell<TakenOut>;
+type Values = RefCell<ExtractedValues>;
 
 #[derive(Debug, Default)]
-struct TakenOut {
+struct ExtractedValues {
     /// The encoded values, by the ordinal of their parameter.
     encoded: Vec<Bytes>,
     /// The values that are parameters of the statement: see [`EncodedPlan`].
-    of_statement: Vec<(usize, usize)>,
+    statement_parameters: Vec<(usize, usize)>,
 }
 
 /// The part of a plan that is encoded.
@@ -319,7 +319,7 @@ impl Converter<'_> {
 }
 
 /// Adds a value, and returns its ordinal.
-fn add(values: &Values, value: impl Into<Bytes>) -> u32 {
+fn add_value(values: &Values, value: impl Into<Bytes>) -> u32 {
     let mut values = values.borrow_mut();
     values.encoded.push(value.into());
     to_u32(values.encoded.len() - 1)
@@ -337,22 +337,22 @@ fn parameter_node(kind: parameter::Kind, inputs: Vec<PhysicalExprNode>) -> Physi
 }
 
 /// The meaning of a literal's metadata.
-enum Marked {
-    Nothing,
-    AsParameter(usize),
+enum LiteralMark {
+    Unmarked,
+    Parameter(usize),
     /// The metadata has another meaning, and is not part of the value. Such a literal is left to
     /// DataFusion, which has not sent metadata so far.
-    Otherwise,
+    Other,
 }
 
-impl Marked {
-    fn of(literal: &Literal) -> Result<Self> {
+impl LiteralMark {
+    fn from_literal(literal: &Literal) -> Result<Self> {
         let field = literal.return_field(&Schema::empty())?;
         let metadata = field.metadata();
-        Ok(match statement_parameter::number_of(metadata) {
-            Some(number) => Self::AsParameter(number),
-            None if metadata.is_empty() => Self::Nothing,
-            None => Self::Otherwise,
+        Ok(match statement_parameter::parameter_number(metadata) {
+            Some(number) => Self::Parameter(number),
+            None if metadata.is_empty() => Self::Unmarked,
+            None => Self::Other,
         })
     }
 }
@@ -401,19 +401,19 @@ impl PhysicalProtoConverterExtension for Converter<'_> {
             return serialize_physical_expr_with_converter(expression, codec, &Self::Inline);
         }
         if let Some(keys) = expression.downcast_ref::<KeySetExpr>() {
-            let ordinal = add(values, keys.values_to_bytes()?);
+            let ordinal = add_value(values, keys.values_to_bytes()?);
             let inputs = keys.children().into_iter();
             let inputs = inputs.map(|key| self.physical_expr_to_proto(key, codec));
             let inputs = inputs.collect::<Result<Vec<_>>>()?;
             return Ok(parameter_node(parameter::Kind::KeySet(ordinal), inputs));
         }
         if let Some(literal) = expression.downcast_ref::<Literal>() {
-            let marked = Marked::of(literal)?;
-            if !matches!(marked, Marked::Otherwise) {
-                let ordinal = add(values, encoded_value(literal.value())?);
-                if let Marked::AsParameter(number) = marked {
-                    let of_statement = (ordinal as usize, number);
-                    values.borrow_mut().of_statement.push(of_statement);
+            let marked = LiteralMark::from_literal(literal)?;
+            if !matches!(marked, LiteralMark::Other) {
+                let ordinal = add_value(values, encode_value(literal.value())?);
+                if let LiteralMark::Parameter(number) = marked {
+                    let occurrence = (ordinal as usize, number);
+                    values.borrow_mut().statement_parameters.push(occurrence);
                 }
                 let kind = parameter::Kind::Literal(ordinal);
                 return Ok(parameter_node(kind, Vec::new()));

@@ -10,6 +10,6 @@ mod shard_scan;
 /// Marks literals that stand for a parameter of the statement.
 pub mod statement_parameter;
 
-pub use selection::Selection;
+pub use selection::ShardSelection;
 pub use shard_scan::MAX_TARGET_PARTITIONS;
 pub(crate) use shard_scan::ShardScanExec;

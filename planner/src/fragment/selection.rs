@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 /// The shards of a table that a scan reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Selection {
+pub enum ShardSelection {
     /// All shards, because no filter restricts the shard key.
     All,
     /// Only these shards. The set is empty if the filters contradict each other.
     Some(BTreeSet<u32>),
 }
 
-impl Selection {
+impl ShardSelection {
     /// Returns the shards that are in both selections.
     pub fn and(self, other: Self) -> Self {
         match (self, other) {

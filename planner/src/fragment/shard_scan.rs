@@ -21,7 +21,7 @@ use datafusion::physical_plan::{
 };
 use volary_flight_proto::ids::WorkerId;
 
-use super::selection::Selection;
+use super::selection::ShardSelection;
 use volary_catalog::{Table, TableKind};
 
 /// Maximum number of partitions that the planner itself may use. Shard scans declare more
@@ -41,7 +41,7 @@ pub const MAX_TARGET_PARTITIONS: usize = 1024;
 pub(crate) struct ShardScanExec {
     table: Arc<Table>,
     projection: Vec<usize>,
-    selection: Selection,
+    selection: ShardSelection,
     filters: Arc<[Expr]>,
     statistics_exact: bool,
     has_statistics: bool,
@@ -59,7 +59,7 @@ impl ShardScanExec {
     pub(crate) fn try_new(
         table: Arc<Table>,
         projection: Vec<usize>,
-        selection: Selection,
+        selection: ShardSelection,
         filters: Arc<[Expr]>,
         statistics_exact: bool,
     ) -> Result<Self> {
@@ -112,7 +112,7 @@ impl ShardScanExec {
     }
 
     /// Returns the same scan of other shards.
-    pub(crate) fn with_selection(&self, selection: Selection) -> Self {
+    pub(crate) fn with_selection(&self, selection: ShardSelection) -> Self {
         Self {
             selection,
             ..self.clone()
@@ -151,8 +151,8 @@ impl ShardScanExec {
     /// Returns the shards to read, ascending. A reference table has only one.
     pub(crate) fn shards(&self) -> Vec<u32> {
         match &self.selection {
-            Selection::All => (0..self.table.shards()).collect(),
-            Selection::Some(shards) => shards.iter().copied().collect(),
+            ShardSelection::All => (0..self.table.shards()).collect(),
+            ShardSelection::Some(shards) => shards.iter().copied().collect(),
         }
     }
 
@@ -175,8 +175,8 @@ impl ShardScanExec {
         }
         let whole = self.table.statistics();
         let selected = match &self.selection {
-            Selection::All => None,
-            Selection::Some(shards) => Some(shards.len()),
+            ShardSelection::All => None,
+            ShardSelection::Some(shards) => Some(shards.len()),
         };
         let rows = usize::try_from(whole.rows).unwrap_or(usize::MAX);
         let num_rows = match selected {
@@ -191,15 +191,15 @@ impl ShardScanExec {
             .projection
             .iter()
             .map(|column| match whole.columns.get(*column) {
-                Some(known) => ColumnStatistics {
-                    null_count: known.nulls.map_or(Precision::Absent, |nulls| {
+                Some(recorded) => ColumnStatistics {
+                    null_count: recorded.nulls.map_or(Precision::Absent, |nulls| {
                         Precision::Inexact(usize::try_from(nulls).unwrap_or(usize::MAX))
                     }),
-                    min_value: known
+                    min_value: recorded
                         .min
                         .clone()
                         .map_or(Precision::Absent, Precision::Inexact),
-                    max_value: known
+                    max_value: recorded
                         .max
                         .clone()
                         .map_or(Precision::Absent, Precision::Inexact),
@@ -242,8 +242,8 @@ impl DisplayAs for ShardScanExec {
             )?;
             if let Some(key) = self.table.shard_key_name() {
                 match self.selection {
-                    Selection::All => write!(f, " (no filter on shard key {key})")?,
-                    Selection::Some(_) => write!(f, " (pruned by shard key {key})")?,
+                    ShardSelection::All => write!(f, " (no filter on shard key {key})")?,
+                    ShardSelection::Some(_) => write!(f, " (pruned by shard key {key})")?,
                 }
             }
         }

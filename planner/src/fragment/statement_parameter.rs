@@ -13,21 +13,21 @@ use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 
 /// Key of the metadata entry that holds the number of the parameter.
-const PARAMETER: &str = "volary.parameter";
+const PARAMETER_KEY: &str = "volary.parameter";
 
 /// Returns the literal for a parameter that has this value while the plan is made. Parameters are
 /// numbered from 0.
 pub fn literal(value: ScalarValue, number: usize) -> Expr {
-    let metadata = BTreeMap::from([(PARAMETER.to_owned(), number.to_string())]);
+    let metadata = BTreeMap::from([(PARAMETER_KEY.to_owned(), number.to_string())]);
     Expr::Literal(value, Some(FieldMetadata::new(metadata)))
 }
 
 /// Returns the number of the parameter that a literal with this metadata stands for.
-pub fn number_of(metadata: &HashMap<String, String>) -> Option<usize> {
-    parsed(metadata.get(PARAMETER))
+pub fn parameter_number(metadata: &HashMap<String, String>) -> Option<usize> {
+    parse_number(metadata.get(PARAMETER_KEY))
 }
 
-fn parsed(number: Option<&String>) -> Option<usize> {
+fn parse_number(number: Option<&String>) -> Option<usize> {
     number?.parse().ok()
 }
 
@@ -35,12 +35,12 @@ fn parsed(number: Option<&String>) -> Option<usize> {
 ///
 /// # Errors
 /// No error is known: an expression can always be rebuilt.
-pub fn with_values(expression: &Expr, values: &[ScalarValue]) -> Result<Expr> {
+pub fn substitute_values(expression: &Expr, values: &[ScalarValue]) -> Result<Expr> {
     let replaced = expression.clone().transform(|node| {
         let Expr::Literal(_, Some(metadata)) = &node else {
             return Ok(Transformed::no(node));
         };
-        let number = parsed(metadata.inner().get(PARAMETER));
+        let number = parse_number(metadata.inner().get(PARAMETER_KEY));
         Ok(match number.and_then(|number| values.get(number)) {
             Some(value) => Transformed::yes(Expr::Literal(value.clone(), None)),
             None => Transformed::no(node),
@@ -61,7 +61,7 @@ mod tests {
             .eq(literal(ScalarValue::from(1), 1))
             .and(col("v").gt(lit(1)));
         let values = [ScalarValue::from("unused"), ScalarValue::from(7)];
-        let replaced = with_values(&expression, &values).unwrap();
+        let replaced = substitute_values(&expression, &values).unwrap();
         assert_eq!(replaced, col("k").eq(lit(7)).and(col("v").gt(lit(1))));
     }
 }

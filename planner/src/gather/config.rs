@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use volary_gather::Limits;
+use volary_gather::GatherLimits;
 use volary_gather::connections::ConnectionOptions;
 use volary_node::message_limit::MessageLimit;
 use volary_node::size::MemorySize;
 
-mod relays;
+mod relay_setting;
 
-pub use relays::Relays;
+pub use relay_setting::RelaySetting;
 
 /// How the gateway reads rows from the workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -48,7 +48,7 @@ pub struct Gather {
     /// all rows by itself, and a number is always used. A session sets it with `SET relays`. Relays
     /// connect to other workers at the addresses that these give to the gateway. Set `off` if
     /// workers cannot reach each other.
-    pub relays: Relays,
+    pub relays: RelaySetting,
 }
 
 impl Default for Gather {
@@ -61,7 +61,7 @@ impl Default for Gather {
             stream_window: MemorySize::Bytes(2 << 20),
             max_message: MemorySize::Bytes(256 << 20),
             runtime_filter_keys: 16_384,
-            relays: Relays::Auto,
+            relays: RelaySetting::Auto,
         }
     }
 }
@@ -77,13 +77,13 @@ impl Gather {
     }
 
     /// Returns the deadlines and sizes of a gather.
-    pub fn limits(&self) -> Limits {
-        Limits {
+    pub fn limits(&self) -> GatherLimits {
+        GatherLimits {
             idle_timeout: self.idle_timeout,
-            retry_for: self.retry_for,
+            retry_timeout: self.retry_for,
             batch_bytes: self.batch.bytes(),
             stream_window_bytes: self.stream_window.bytes(),
-            message: MessageLimit {
+            message_limit: MessageLimit {
                 bytes: self.max_message.bytes(),
                 setting: "gateway.gather.max_message",
             },

@@ -26,7 +26,7 @@ pub struct QueryContext {
     /// The writes whose rows the catalog had counted when the query was planned. `None` if they are
     /// the writes that the query sees. They differ if the query has a ticket with an older
     /// snapshot.
-    pub counted: Option<Snapshot>,
+    pub counted_writes: Option<Snapshot>,
     /// The lineage of the catalog: the history of writes that it belongs to.
     pub lineage: Lineage,
     /// The current state of the tables that a reused plan reads. Empty if the plan itself has the
@@ -49,7 +49,7 @@ impl QueryContext {
     ///
     /// # Errors
     /// `INTERNAL` if the task does not belong to a query.
-    pub fn of(task: &TaskContext) -> Result<Arc<Self>> {
+    pub fn from_task(task: &TaskContext) -> Result<Arc<Self>> {
         task.session_config()
             .get_extension::<Self>()
             .ok_or_else(|| DataFusionError::from(Error::internal("a gather without a query")))

@@ -32,19 +32,19 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::ticket::FragmentTicket;
-use volary_gather::announced::Announced;
-use volary_gather::merge::Source;
-use volary_gather::passed_on::PassedOnStream;
-use volary_gather::report::Reports;
+use volary_gather::announced_schema::AnnouncedSchema;
+use volary_gather::forwarded::ForwardedStream;
+use volary_gather::merge::GatherSource;
+use volary_gather::report::StreamReports;
 use volary_gather::stream::{FromMessage, WorkerStream, worker_stream};
-use volary_gather::{InTurns, Target};
+use volary_gather::{MergedStreams, WorkerTarget};
 use volary_node::buckets::Buckets;
 
-use super::contents::ScannedTables;
 use super::context::QueryContext;
 use super::fragment::{Fragment, PreparedFragment};
-use super::relays::Relays;
-use super::runtime_filter::known_keys;
+use super::relay_plan::RelayPlan;
+use super::runtime_filter::resolved_keys;
+use super::shard_counts::ScannedTables;
 
 /// Runs a fragment on its workers. Returns the union of their rows, or merges them if the fragment
 /// is ordered.
@@ -54,8 +54,8 @@ use super::runtime_filter::known_keys;
 #[derive(Debug)]
 pub struct GatherExec {
     fragment: Arc<Fragment>,
-    targets: Vec<Target>,
-    ends_because: Cow<'static, str>,
+    targets: Vec<WorkerTarget>,
+    end_reason: Cow<'static, str>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -66,23 +66,23 @@ impl GatherExec {
     /// needed from each worker. `ends_because` says why the fragment is not larger, for EXPLAIN.
     pub fn new(
         fragment: Arc<dyn ExecutionPlan>,
-        on_worker: &Arc<dyn ExecutionPlan>,
-        targets: Vec<Target>,
+        worker_plan: &Arc<dyn ExecutionPlan>,
+        targets: Vec<WorkerTarget>,
         fetch: Option<usize>,
         partitions: usize,
-        ends_because: Cow<'static, str>,
+        end_reason: Cow<'static, str>,
     ) -> Self {
         let properties = PlanProperties::new(
-            what_holds_of_merged(on_worker),
+            merged_properties(worker_plan),
             Partitioning::UnknownPartitioning(partitions),
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        let ordered = on_worker.output_ordering().is_some();
+        let ordered = worker_plan.output_ordering().is_some();
         Self {
             fragment: Arc::new(Fragment::new(fragment, targets.len(), ordered, fetch)),
             targets,
-            ends_because,
+            end_reason,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
         }
@@ -94,17 +94,17 @@ impl GatherExec {
     }
 
     /// Returns the workers that are asked.
-    pub fn targets(&self) -> &[Target] {
+    pub fn targets(&self) -> &[WorkerTarget] {
         &self.targets
     }
 
     /// Returns what the workers reported. It is complete when all partitions have ended.
-    pub fn reports(&self) -> &Reports {
+    pub fn reports(&self) -> &StreamReports {
         self.fragment.reports()
     }
 
     /// Returns the relays, if the gather has any.
-    pub fn relays(&self) -> Option<&Relays> {
+    pub fn relays(&self) -> Option<&RelayPlan> {
         self.fragment.relays()
     }
 
@@ -114,12 +114,12 @@ impl GatherExec {
     }
 
     /// Returns why the fragment is not larger.
-    pub fn ends_because(&self) -> &str {
-        &self.ends_because
+    pub fn end_reason(&self) -> &str {
+        &self.end_reason
     }
 
     /// Returns whether the workers send their rows in the order of buckets.
-    pub(crate) fn is_by_bucket(&self) -> bool {
+    pub(crate) fn has_buckets(&self) -> bool {
         self.fragment.buckets().is_some()
     }
 
@@ -130,27 +130,27 @@ impl GatherExec {
     }
 
     /// Returns whether the order of the rows is unknown.
-    pub(crate) fn has_no_order(&self) -> bool {
+    pub(crate) fn is_unordered(&self) -> bool {
         !self.fragment.is_ordered()
     }
 
     /// Returns the same gather, whose workers send their rows in the order of their buckets. It
     /// must be read with [`Source::open`].
     #[must_use]
-    pub(crate) fn by_bucket(&self, buckets: Buckets) -> Self {
-        self.with_fragment(self.fragment.by_bucket(buckets))
+    pub(crate) fn with_buckets(&self, buckets: Buckets) -> Self {
+        self.with_fragment(self.fragment.with_buckets(buckets))
     }
 
     /// Returns the same gather, whose rows are merged by relays before they reach the gateway.
     #[must_use]
-    pub fn relayed(&self, relays: Relays) -> Self {
-        self.with_fragment(self.fragment.relayed(relays))
+    pub fn with_relays(&self, relays: RelayPlan) -> Self {
+        self.with_fragment(self.fragment.with_relays(relays))
     }
 
     /// Returns the same gather with filters of joins. When it starts, its workers are sent the keys
     /// that the joins know by then. Returns `None` if the gather would not change. Either it has
     /// all these filters already, or it has a limit, which chooses rows before the join sees them.
-    pub(crate) fn narrowed_by(&self, filters: Vec<Arc<dyn PhysicalExpr>>) -> Option<Self> {
+    pub(crate) fn with_filters(&self, filters: Vec<Arc<dyn PhysicalExpr>>) -> Option<Self> {
         if self.fragment.fetch().is_some() {
             return None;
         }
@@ -158,18 +158,18 @@ impl GatherExec {
         let has: HashSet<_> = has.map(|filter| filter.expression_id()).collect();
         let new = |filter: &Arc<dyn PhysicalExpr>| !has.contains(&filter.expression_id());
         let filters: Vec<_> = filters.into_iter().filter(new).collect();
-        (!filters.is_empty()).then(|| self.with_fragment(self.fragment.narrowed_by(filters)))
+        (!filters.is_empty()).then(|| self.with_fragment(self.fragment.with_filters(filters)))
     }
 
     /// Returns the same gather as one of `gathers` gathers of a query, which share its memory.
     #[must_use]
-    pub fn one_of(&self, gathers: usize) -> Self {
-        self.with_fragment(self.fragment.one_of(gathers))
+    pub fn with_gather_count(&self, gathers: usize) -> Self {
+        self.with_fragment(self.fragment.with_gather_count(gathers))
     }
 
     /// Returns how many gathers the query has, which is at least one.
-    pub fn gathers(&self) -> usize {
-        self.fragment.gathers()
+    pub fn gather_count(&self) -> usize {
+        self.fragment.gather_count()
     }
 
     /// Encodes the fragment for use in [`Self::filled`].
@@ -192,13 +192,15 @@ impl GatherExec {
     ///
     /// # Errors
     /// An error if a value cannot be encoded.
-    pub fn filled(
+    pub fn with_parameters(
         &self,
         fragment: &Arc<PreparedFragment>,
         values: &[ScalarValue],
-        targets: Vec<Target>,
+        targets: Vec<WorkerTarget>,
     ) -> Result<Self> {
-        let fragment = self.fragment.filled(fragment, values, targets.len())?;
+        let fragment = self
+            .fragment
+            .with_parameters(fragment, values, targets.len())?;
         Ok(Self {
             targets,
             ..self.with_fragment(fragment)
@@ -216,7 +218,7 @@ impl GatherExec {
         query: &QueryContext,
         batch_rows: usize,
     ) -> Result<Option<Vec<FragmentTicket>>> {
-        if !self.has_rows_as_they_are() {
+        if !self.passes_rows_unchanged() {
             return Ok(None);
         }
         let parts = self.fragment.parts(query, &self.targets, batch_rows)?;
@@ -225,9 +227,9 @@ impl GatherExec {
 
     /// Returns whether the gather returns the rows of its workers without narrowing, merging or
     /// ordering them.
-    pub fn has_rows_as_they_are(&self) -> bool {
+    pub fn passes_rows_unchanged(&self) -> bool {
         let is_one = self.targets.len() == 1;
-        let is_any_order = self.has_no_order() && self.fetch_per_worker().is_none();
+        let is_any_order = self.is_unordered() && self.fetch_per_worker().is_none();
         self.is_plain() && (is_one || is_any_order)
     }
 
@@ -236,12 +238,12 @@ impl GatherExec {
     ///
     /// # Errors
     /// An error if the task does not belong to a query.
-    pub fn passed_on(
+    pub fn forwarded_streams(
         &self,
-        announced: &Announced,
+        announced: &AnnouncedSchema,
         task: &Arc<TaskContext>,
-    ) -> Result<Option<Vec<PassedOnStream>>> {
-        if !self.has_rows_as_they_are() {
+    ) -> Result<Option<Vec<ForwardedStream>>> {
+        if !self.passes_rows_unchanged() {
             return Ok(None);
         }
         let streams = self.streams(&self.targets, task, Some(announced))?;
@@ -251,29 +253,29 @@ impl GatherExec {
     /// Returns a stream for each of these workers.
     fn streams<T: FromMessage>(
         &self,
-        asked: &[Target],
+        targets: &[WorkerTarget],
         task: &Arc<TaskContext>,
-        announced: Option<&Announced>,
+        announced: Option<&AnnouncedSchema>,
     ) -> Result<Vec<BoxStream<'static, volary_flight_proto::Result<T>>>> {
-        let query = QueryContext::of(task)?;
-        let tables = ScannedTables::of(self.fragment.plan(), &query.tables)?;
-        let streams = asked.iter().map(|target| {
+        let query = QueryContext::from_task(task)?;
+        let tables = ScannedTables::from_fragment(self.fragment.plan(), &query.tables)?;
+        let streams = targets.iter().map(|target| {
             let (fragment, query) = (Arc::clone(&self.fragment), Arc::clone(&query));
             let (task, announced) = (Arc::clone(task), announced.cloned());
             let request = move || Ok(fragment.request(&query, &task, announced.as_ref())?);
-            worker_stream(request, tables.counted(target))
+            worker_stream(request, tables.with_counts(target))
         });
         Ok(streams.collect())
     }
 
     /// Returns the other workers that can run the same part of the fragment as this one.
-    pub fn others_than(&self, worker: WorkerId) -> Vec<WorkerId> {
+    pub fn replicas_of(&self, worker: WorkerId) -> Vec<WorkerId> {
         let can_both =
-            |target: &&Target| target.worker == worker || target.others.contains(&worker);
+            |target: &&WorkerTarget| target.worker == worker || target.replicas.contains(&worker);
         let Some(target) = self.targets.iter().find(can_both) else {
             return Vec::new();
         };
-        let all = std::iter::once(target.worker).chain(target.others.iter().copied());
+        let all = std::iter::once(target.worker).chain(target.replicas.iter().copied());
         all.filter(|other| *other != worker).collect()
     }
 
@@ -282,10 +284,14 @@ impl GatherExec {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if the ticket does not contain its fragment.
-    pub fn of_part(part: FragmentTicket, schema: SchemaRef, others: Vec<WorkerId>) -> Result<Self> {
-        let target = Target {
+    pub fn from_part(
+        part: FragmentTicket,
+        schema: SchemaRef,
+        others: Vec<WorkerId>,
+    ) -> Result<Self> {
+        let target = WorkerTarget {
             worker: WorkerId(part.worker_id),
-            others,
+            replicas: others,
             scans: part.scans.clone(),
             members: Vec::new(),
         };
@@ -298,14 +304,14 @@ impl GatherExec {
             1,
             "it is a part of a query".into(),
         );
-        Ok(whole.with_fragment(whole.fragment.of_part(part)?))
+        Ok(whole.with_fragment(whole.fragment.with_part(part)?))
     }
 
     fn with_fragment(&self, fragment: Fragment) -> Self {
         Self {
             fragment: Arc::new(fragment),
             targets: self.targets.clone(),
-            ends_because: self.ends_because.clone(),
+            end_reason: self.end_reason.clone(),
             properties: Arc::clone(&self.properties),
             metrics: ExecutionPlanMetricsSet::new(),
         }
@@ -317,32 +323,36 @@ impl GatherExec {
     }
 
     /// Returns the workers that a partition asks: an equal part of all workers, or of the relays.
-    fn asked_by(&self, partition: usize, query: &QueryContext) -> Cow<'_, [Target]> {
+    fn targets_of_partition(
+        &self,
+        partition: usize,
+        query: &QueryContext,
+    ) -> Cow<'_, [WorkerTarget]> {
         let (targets, partitions) = (&self.targets, self.partitions());
         match self.fragment.relays() {
-            None => Target::part_of(targets, partition, partitions).into(),
+            None => WorkerTarget::part_for_reader(targets, partition, partitions).into(),
             Some(relays) => relays
-                .of_reader(targets, partition, partitions, query.peers.as_ref())
+                .targets_of_reader(targets, partition, partitions, query.peers.as_ref())
                 .into(),
         }
     }
 }
 
-impl Source for GatherExec {
+impl GatherSource for GatherExec {
     fn open(&self, partition: usize, task: &Arc<TaskContext>) -> Result<Vec<WorkerStream>> {
-        let query = QueryContext::of(task)?;
-        self.streams(&self.asked_by(partition, &query), task, None)
+        let query = QueryContext::from_task(task)?;
+        self.streams(&self.targets_of_partition(partition, &query), task, None)
     }
 
     fn memory(&self, task: &TaskContext) -> Result<usize> {
-        Ok(QueryContext::of(task)?.memory / self.gathers())
+        Ok(QueryContext::from_task(task)?.memory / self.gather_count())
     }
 }
 
 /// Returns the properties of a fragment's rows after its partitions and workers were merged by its
 /// ordering. Equalities between columns and this one ordering still hold. A constant that differs
 /// between partitions no longer holds, and other orderings hold only within a partition.
-pub(crate) fn what_holds_of_merged(fragment: &Arc<dyn ExecutionPlan>) -> EquivalenceProperties {
+pub(crate) fn merged_properties(fragment: &Arc<dyn ExecutionPlan>) -> EquivalenceProperties {
     let mut merged = fragment.equivalence_properties().clone();
     merged.clear_per_partition_constants();
     merged.clear_orderings();
@@ -356,7 +366,7 @@ impl DisplayAs for GatherExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GatherExec: workers={}", self.targets.len())?;
         if self.fragment.relays().is_some() {
-            write!(f, ", relays={}", self.fragment.streams())?;
+            write!(f, ", relays={}", self.fragment.stream_count())?;
         }
         if self.fragment.is_ordered() {
             f.write_str(", ordered")?;
@@ -368,11 +378,11 @@ impl DisplayAs for GatherExec {
             write!(f, ", by bucket of columns {:?}", buckets.columns())?;
         }
         if !self.fragment.filters().is_empty() {
-            let keys = self.fragment.filters().iter().flat_map(known_keys);
+            let keys = self.fragment.filters().iter().flat_map(resolved_keys);
             let keys: Vec<_> = keys.map(ToString::to_string).collect();
             write!(f, ", narrowed at run time by [{}]", keys.join(", "))?;
         }
-        write!(f, ", ends because {}", self.ends_because)
+        write!(f, ", ends because {}", self.end_reason)
     }
 }
 
@@ -433,7 +443,7 @@ impl ExecutionPlan for GatherExec {
         if phase != FilterPushdownPhase::Post {
             return Ok(answer);
         }
-        Ok(match self.narrowed_by(dynamic) {
+        Ok(match self.with_filters(dynamic) {
             Some(narrowed) => answer.with_updated_node(Arc::new(narrowed)),
             None => answer,
         })
@@ -451,7 +461,7 @@ impl ExecutionPlan for GatherExec {
             .collect();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let (Some(ordering), true) = (self.ordering(), streams.len() > 1) else {
-            let rows = InTurns::new(streams).map_err(Into::into);
+            let rows = MergedStreams::new(streams).map_err(Into::into);
             let counted = rows.inspect_ok(move |batch: &RecordBatch| {
                 metrics.record_output(batch.num_rows());
             });

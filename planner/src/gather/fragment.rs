@@ -16,18 +16,18 @@ use volary_flight_proto::Error;
 use volary_flight_proto::fragment::{FragmentId, HashBuckets, Relayed};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
-use volary_gather::announced::Announced;
-use volary_gather::flow::Flow;
-use volary_gather::report::Reports;
-use volary_gather::request::Question;
-use volary_gather::{Request, Target};
+use volary_gather::announced_schema::AnnouncedSchema;
+use volary_gather::flow::FlowControl;
+use volary_gather::report::StreamReports;
+use volary_gather::request::RequestSpec;
+use volary_gather::{GatherRequest, WorkerTarget};
 use volary_node::buckets::Buckets;
 use volary_node::client_rows::CLIENT_BATCH_BYTES;
 
-use super::contents::ScannedTables;
 use super::context::QueryContext;
-use super::relays::Relays;
-use super::runtime_filter::{Narrowed, narrowed, place};
+use super::relay_plan::RelayPlan;
+use super::runtime_filter::{NarrowedRows, filter_fragment, narrow};
+use super::shard_counts::ScannedTables;
 use crate::fragment::encode::{EncodedPlan, encode};
 
 /// Maximum number of keys in all tickets of one gather together. A list that is short for one
@@ -47,15 +47,15 @@ pub struct Fragment {
     filters: Vec<Arc<dyn PhysicalExpr>>,
     buckets: Option<Buckets>,
     /// The relays, which merge the rows of other workers.
-    relays: Option<Relays>,
+    relays: Option<RelayPlan>,
     /// Number of gathers of the query, which share its memory.
-    gathers: usize,
-    filled: Option<Filled>,
-    reports: Reports,
-    made: Mutex<Option<Made>>,
+    gather_count: usize,
+    filled: Option<FilledFragment>,
+    reports: StreamReports,
+    cached_request: Mutex<Option<CachedRequest>>,
 }
 
-type Made = Option<Arc<Request>>;
+type CachedRequest = Option<Arc<GatherRequest>>;
 
 /// A fragment that is encoded.
 #[derive(Debug)]
@@ -68,22 +68,22 @@ pub struct PreparedFragment {
 impl PreparedFragment {
     /// Returns the numbers of the statement parameters in the fragment, once for each occurrence.
     pub(crate) fn statement_parameters(&self) -> impl Iterator<Item = usize> {
-        let of_statement = self.encoded.of_statement.iter();
-        of_statement.map(|(_, number)| *number)
+        let parameters = self.encoded.statement_parameters.iter();
+        parameters.map(|(_, number)| *number)
     }
 }
 
 /// A fragment that was encoded for another query, with the values of this query.
 #[derive(Debug, Clone)]
-struct Filled {
+struct FilledFragment {
     fragment: Arc<PreparedFragment>,
     parameters: Bytes,
-    counted_by: CountedBy,
+    counted_by: CountedWritesSource,
 }
 
 /// The source of the list of counted writes.
 #[derive(Debug, Clone)]
-enum CountedBy {
+enum CountedWritesSource {
     Query,
     /// The ticket of a part names the counted writes.
     Part(Option<Snapshot>),
@@ -105,40 +105,40 @@ impl Fragment {
             filters: Vec::new(),
             buckets: None,
             relays: None,
-            gathers: 1,
+            gather_count: 1,
             filled: None,
-            reports: Reports::default(),
-            made: Mutex::new(None),
+            reports: StreamReports::default(),
+            cached_request: Mutex::new(None),
         }
     }
 
     /// Returns the same fragment, whose rows come in the order of their buckets.
-    pub(crate) fn by_bucket(&self, buckets: Buckets) -> Self {
+    pub(crate) fn with_buckets(&self, buckets: Buckets) -> Self {
         Self {
             buckets: Some(buckets),
-            ..self.narrowed_by([])
+            ..self.with_filters([])
         }
     }
 
     /// Returns the same fragment, whose rows are merged by relays before they reach the gateway.
-    pub fn relayed(&self, relays: Relays) -> Self {
+    pub fn with_relays(&self, relays: RelayPlan) -> Self {
         Self {
             relays: Some(relays),
-            ..self.narrowed_by([])
+            ..self.with_filters([])
         }
     }
 
     /// Returns the same fragment as one of `gathers` fragments of a query.
-    pub fn one_of(&self, gathers: usize) -> Self {
+    pub fn with_gather_count(&self, gathers: usize) -> Self {
         Self {
-            gathers,
-            ..self.narrowed_by([])
+            gather_count: gathers,
+            ..self.with_filters([])
         }
     }
 
     /// Returns the same fragment with additional filters. They narrow its rows as far as they are
     /// known when the fragment is sent.
-    pub(crate) fn narrowed_by(
+    pub(crate) fn with_filters(
         &self,
         filters: impl IntoIterator<Item = Arc<dyn PhysicalExpr>>,
     ) -> Self {
@@ -146,7 +146,7 @@ impl Fragment {
             filters: self.filters.iter().cloned().chain(filters).collect(),
             buckets: self.buckets.clone(),
             relays: self.relays.clone(),
-            gathers: self.gathers,
+            gather_count: self.gather_count,
             filled: self.filled.clone(),
             ..Self::new(
                 Arc::clone(&self.plan),
@@ -162,28 +162,28 @@ impl Fragment {
     ///
     /// # Errors
     /// An error if a value cannot be encoded.
-    pub fn filled(
+    pub fn with_parameters(
         &self,
         fragment: &Arc<PreparedFragment>,
         values: &[ScalarValue],
         workers: usize,
     ) -> Result<Self> {
         let parameters = fragment.encoded.parameters_with(values)?;
-        let filled = Filled {
+        let filled = FilledFragment {
             fragment: Arc::clone(fragment),
             parameters: parameters.encode_to_vec().into(),
-            counted_by: CountedBy::Query,
+            counted_by: CountedWritesSource::Query,
         };
         Ok(Self {
             workers,
             filled: Some(filled),
-            ..self.narrowed_by([])
+            ..self.with_filters([])
         })
     }
 
     /// Returns how many gathers the query has, which is at least one.
-    pub fn gathers(&self) -> usize {
-        self.gathers.max(1)
+    pub fn gather_count(&self) -> usize {
+        self.gather_count.max(1)
     }
 
     /// Returns the plan that runs on the workers.
@@ -207,12 +207,12 @@ impl Fragment {
     }
 
     /// Returns the relays, if there are any.
-    pub fn relays(&self) -> Option<&Relays> {
+    pub fn relays(&self) -> Option<&RelayPlan> {
         self.relays.as_ref()
     }
 
     /// Returns the number of streams.
-    pub fn streams(&self) -> usize {
+    pub fn stream_count(&self) -> usize {
         self.relays
             .as_ref()
             .map_or(self.workers, |relays| relays.count.min(self.workers))
@@ -232,7 +232,7 @@ impl Fragment {
     }
 
     /// Returns what the workers reported.
-    pub fn reports(&self) -> &Reports {
+    pub fn reports(&self) -> &StreamReports {
         &self.reports
     }
 
@@ -247,36 +247,38 @@ impl Fragment {
         &self,
         query: &Arc<QueryContext>,
         task: &TaskContext,
-        announced: Option<&Announced>,
-    ) -> Result<Option<Arc<Request>>> {
-        let mut made = self.made.lock();
-        if let Some(made) = made.as_ref() {
-            return Ok(made.clone());
+        announced: Option<&AnnouncedSchema>,
+    ) -> Result<Option<Arc<GatherRequest>>> {
+        let mut cached = self.cached_request.lock();
+        if let Some(request) = cached.as_ref() {
+            return Ok(request.clone());
         }
         let max_keys = (MAX_KEYS_SENT / self.workers.max(1)).min(query.config.runtime_filter_keys);
         let narrowed = if self.filters.is_empty() {
-            Narrowed::All
+            NarrowedRows::All
         } else {
             let statistics = self.statistics()?;
-            let narrowed = narrowed(&self.filters, &self.plan.schema(), &statistics, max_keys)?;
-            self.reports.narrowed_to(narrowed.to_string());
+            let narrowed = narrow(&self.filters, &self.plan.schema(), &statistics, max_keys)?;
+            self.reports.note_narrowing(narrowed.to_string());
             narrowed
         };
         let batch_rows = task.session_config().batch_size();
         let filled = match (&self.filled, narrowed) {
             (Some(filled), _) => Some(filled.clone()),
-            (None, Narrowed::None) => None,
-            (None, Narrowed::All) => Some(self.encoded(query, &self.plan, batch_rows)?),
-            (None, Narrowed::To(filter)) => {
-                let plan = place(Arc::clone(&self.plan), &filter)?;
-                Some(self.encoded(query, &plan, batch_rows)?)
+            (None, NarrowedRows::None) => None,
+            (None, NarrowedRows::All) => Some(self.encode_plan(query, &self.plan, batch_rows)?),
+            (None, NarrowedRows::Matching(filter)) => {
+                let plan = filter_fragment(Arc::clone(&self.plan), &filter)?;
+                Some(self.encode_plan(query, &plan, batch_rows)?)
             }
         };
         let request = match filled {
             None => None,
-            Some(filled) => Some(Arc::new(self.of_query(query, filled, task, announced)?)),
+            Some(filled) => Some(Arc::new(
+                self.build_request(query, filled, task, announced)?,
+            )),
         };
-        *made = Some(request.clone());
+        *cached = Some(request.clone());
         Ok(request)
     }
 
@@ -286,7 +288,7 @@ impl Fragment {
     /// # Errors
     /// An error if the fragment cannot be encoded.
     pub fn prepare(&self, query: &QueryContext, batch_rows: usize) -> Result<PreparedFragment> {
-        self.message(query, &self.plan, batch_rows)
+        self.prepare_plan(query, &self.plan, batch_rows)
     }
 
     /// Returns a ticket with the fragment for each of these workers. The holder of a ticket can
@@ -297,29 +299,29 @@ impl Fragment {
     pub fn parts(
         &self,
         query: &QueryContext,
-        targets: &[Target],
+        targets: &[WorkerTarget],
         batch_rows: usize,
     ) -> Result<Vec<FragmentTicket>> {
-        let Filled {
+        let FilledFragment {
             fragment,
             parameters,
             ..
         } = match &self.filled {
             Some(filled) => filled.clone(),
-            None => self.encoded(query, &self.plan, batch_rows)?,
+            None => self.encode_plan(query, &self.plan, batch_rows)?,
         };
-        let tables = ScannedTables::of(&self.plan, &query.tables)?;
-        let part = |target: &Target| FragmentTicket {
+        let tables = ScannedTables::from_fragment(&self.plan, &query.tables)?;
+        let part = |target: &WorkerTarget| FragmentTicket {
             query_id: Bytes::copy_from_slice(query.query_id.0.as_bytes()),
             cluster: query.peers.cluster_id().short(),
             worker_id: target.worker.0,
             fragment_id: fragment.id.to_bytes(),
             fragment: Some(fragment.message.clone()),
             parameters: parameters.clone(),
-            scans: tables.counted(target).scans,
+            scans: tables.with_counts(target).scans,
             snapshot: Some(query.snapshot.clone()),
             lineage: Some(query.lineage),
-            counted: query.counted.clone(),
+            counted: query.counted_writes.clone(),
             owner: query.owner,
             ..FragmentTicket::default()
         };
@@ -330,7 +332,7 @@ impl Fragment {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if the ticket does not contain the fragment.
-    pub fn of_part(&self, part: FragmentTicket) -> Result<Self> {
+    pub fn with_part(&self, part: FragmentTicket) -> Result<Self> {
         let id = part.fragment_id()?;
         let message = part.fragment.ok_or_else(|| {
             Error::invalid("the ticket for a part of the rows does not contain its fragment")
@@ -341,30 +343,30 @@ impl Fragment {
             encoded: EncodedPlan::default(),
         };
         Ok(Self {
-            filled: Some(Filled {
+            filled: Some(FilledFragment {
                 fragment: Arc::new(fragment),
                 parameters: part.parameters,
-                counted_by: CountedBy::Part(part.counted),
+                counted_by: CountedWritesSource::Part(part.counted),
             }),
-            ..self.narrowed_by([])
+            ..self.with_filters([])
         })
     }
 
-    fn encoded(
+    fn encode_plan(
         &self,
         query: &QueryContext,
         plan: &Arc<dyn ExecutionPlan>,
         batch_rows: usize,
-    ) -> Result<Filled> {
-        let fragment = self.message(query, plan, batch_rows)?;
-        Ok(Filled {
+    ) -> Result<FilledFragment> {
+        let fragment = self.prepare_plan(query, plan, batch_rows)?;
+        Ok(FilledFragment {
             parameters: fragment.encoded.parameters.encode_to_vec().into(),
             fragment: Arc::new(fragment),
-            counted_by: CountedBy::Query,
+            counted_by: CountedWritesSource::Query,
         })
     }
 
-    fn message(
+    fn prepare_plan(
         &self,
         query: &QueryContext,
         plan: &Arc<dyn ExecutionPlan>,
@@ -372,18 +374,18 @@ impl Fragment {
     ) -> Result<PreparedFragment> {
         let relay = self.relays.as_ref().map(|relays| &relays.plan);
         let encoded = encode(plan, relay)?;
-        let own = volary_flight_proto::fragment::Fragment {
+        let fragment = volary_flight_proto::fragment::Fragment {
             plan: encoded.plan.clone(),
             ordered: self.ordered,
             fetch: self.fetch.map(|rows| rows as u64),
             batch_rows: to_u32(batch_rows),
-            keep_alive_ms: milliseconds(query.config.limits().keep_alive()),
+            keep_alive_ms: milliseconds(query.config.limits().keep_alive_interval()),
             with_plan_metrics: query.with_plan_metrics,
             time_zone: query.time_zone.clone(),
             buckets: self.buckets.as_ref().map(hash_buckets),
             relayed: None,
         };
-        let mut message = Bytes::from(own.encode_to_vec());
+        let mut message = Bytes::from(fragment.encode_to_vec());
         if let Some(relay) = &encoded.relay {
             let limits = query.config.limits();
             let relaying = volary_flight_proto::fragment::Fragment {
@@ -393,7 +395,7 @@ impl Fragment {
                     idle_timeout_ms: milliseconds(limits.idle_timeout),
                     batch_bytes: limits.batch_bytes as u64,
                 }),
-                ..own
+                ..fragment
             };
             message = Bytes::from(relaying.encode_to_vec());
         }
@@ -404,40 +406,40 @@ impl Fragment {
         })
     }
 
-    fn of_query(
+    fn build_request(
         &self,
         query: &Arc<QueryContext>,
-        filled: Filled,
+        filled: FilledFragment,
         task: &TaskContext,
-        announced: Option<&Announced>,
-    ) -> Result<Request> {
+        announced: Option<&AnnouncedSchema>,
+    ) -> Result<GatherRequest> {
         let fragment = &filled.fragment;
         let mut limits = query.config.limits();
         if announced.is_some() {
             limits.batch_bytes = limits.batch_bytes.max(CLIENT_BATCH_BYTES);
         }
-        let (streams, pool) = (self.streams(), task.memory_pool());
-        let flow = Flow::reserve(streams, self.gathers(), query.memory, &limits, pool)?;
-        let question = Question {
+        let (streams, pool) = (self.stream_count(), task.memory_pool());
+        let flow = FlowControl::reserve(streams, self.gather_count(), query.memory, &limits, pool)?;
+        let question = RequestSpec {
             query_id: query.query_id,
             owner: query.owner,
             snapshot: query.snapshot.clone(),
             counted: match filled.counted_by {
-                CountedBy::Query => query.counted.clone(),
-                CountedBy::Part(counted) => counted,
+                CountedWritesSource::Query => query.counted_writes.clone(),
+                CountedWritesSource::Part(counted) => counted,
             },
             lineage: query.lineage,
             peers: Arc::clone(&query.peers),
             limits,
             fragment_id: fragment.id,
             fragment: fragment.message.clone(),
-            known_by: query.peers.known_by(fragment.id),
+            holders: query.peers.fragment_holders(fragment.id),
             parameters: filled.parameters,
             schema: self.plan.schema(),
             announced: announced.cloned(),
             reports: self.reports.clone(),
         };
-        Ok(question.with(flow))
+        Ok(question.with_flow(flow))
     }
 }
 

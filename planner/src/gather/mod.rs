@@ -6,8 +6,6 @@
 
 /// Defines the settings of gathers.
 pub mod config;
-/// Determines which rows workers should hold in the shards that they are asked for.
-mod contents;
 /// Holds what a gather needs to know about its query.
 pub mod context;
 /// Implements the plan node [`GatherExec`].
@@ -15,12 +13,14 @@ pub mod exec;
 /// Represents the fragment that the workers run, and the request for it.
 pub mod fragment;
 /// Chooses the workers that merge the rows of others.
-pub mod relays;
+pub mod relay_plan;
 /// Narrows scans with filters that are known only while a query runs.
 pub(crate) mod runtime_filter;
+/// Determines which rows workers should hold in the shards that they are asked for.
+mod shard_counts;
 
 pub use context::QueryContext;
 pub use exec::GatherExec;
-pub(crate) use exec::what_holds_of_merged;
+pub(crate) use exec::merged_properties;
 pub use fragment::PreparedFragment;
-pub use volary_gather::Target;
+pub use volary_gather::WorkerTarget;

@@ -15,13 +15,13 @@ const HOP_US: f64 = 1000.0;
 /// Number of cores that a relay has at least for merging. It also has to run a fragment of its own.
 const RELAY_CORES: f64 = 1.0;
 /// Factor by which relays must speed up a merge, because they cost other workers time.
-const WORTH: f64 = 1.5;
+const MIN_SPEEDUP: f64 = 1.5;
 /// Minimum number of workers for relays. With fewer workers the gateway is not a bottleneck.
-pub(super) const FEWEST_WORKERS: usize = 32;
+pub(super) const MIN_WORKERS: usize = 32;
 
 /// A merge that reduces the rows of many workers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Merge {
+pub(super) struct MergeEstimate {
     /// Number of workers.
     pub(super) workers: f64,
     /// Number of rows of each worker.
@@ -32,33 +32,35 @@ pub(super) struct Merge {
     pub(super) cores: f64,
 }
 
-impl Merge {
+impl MergeEstimate {
     /// Returns the fastest number of relays, or `None` if relays are not much faster.
-    pub(super) fn relays(self) -> Option<usize> {
+    pub(super) fn best_relay_count(self) -> Option<usize> {
         let root = self.workers.sqrt();
         let counts = [root / 2.0, root, root * 2.0].map(|count| count.round().max(2.0));
-        let fastest = counts
-            .into_iter()
-            .min_by(|left, right| self.by_relays(*left).total_cmp(&self.by_relays(*right)))?;
-        (self.by_relays(fastest) * WORTH < self.flat()).then_some(fastest as usize)
+        let fastest = counts.into_iter().min_by(|left, right| {
+            self.cost_with_relays(*left)
+                .total_cmp(&self.cost_with_relays(*right))
+        })?;
+        (self.cost_with_relays(fastest) * MIN_SPEEDUP < self.cost_without_relays())
+            .then_some(fastest as usize)
     }
 
     /// Returns the time that the gateway needs alone, in microseconds.
-    fn flat(self) -> f64 {
+    fn cost_without_relays(self) -> f64 {
         self.workers * (STREAM_US + self.rows * ROW_US) / self.cores
     }
 
-    fn by_relays(self, relays: f64) -> f64 {
+    fn cost_with_relays(self, relays: f64) -> f64 {
         let members = (self.workers / relays).ceil();
         let on_relay = members * (STREAM_US + self.rows * ROW_US) / RELAY_CORES;
-        let merged = self.merged(members);
+        let merged = self.merged_rows(members);
         let on_gateway = relays * (STREAM_US + merged * ROW_US) / self.cores;
         on_relay + HOP_US + on_gateway
     }
 
     /// Returns the number of different rows that `workers` workers have together, if each worker
     /// has each row with the same probability.
-    fn merged(self, workers: f64) -> f64 {
+    fn merged_rows(self, workers: f64) -> f64 {
         let missing = 1.0 - (self.rows / self.distinct).min(1.0);
         self.distinct * (1.0 - missing.powf(workers))
     }
@@ -68,8 +70,8 @@ impl Merge {
 mod tests {
     use super::*;
 
-    fn merge(workers: u32, rows: f64, distinct: f64) -> Merge {
-        Merge {
+    fn merge(workers: u32, rows: f64, distinct: f64) -> MergeEstimate {
+        MergeEstimate {
             workers: f64::from(workers),
             rows,
             distinct,
@@ -80,26 +82,26 @@ mod tests {
     #[test]
     fn the_rows_of_several_workers_are_those_of_all_at_the_most() {
         let same = merge(100, 50.0, 50.0);
-        assert!((same.merged(7.0) - 50.0).abs() < 1e-9);
+        assert!((same.merged_rows(7.0) - 50.0).abs() < 1e-9);
         let some = merge(100, 50.0, 1000.0);
-        assert!((some.merged(1.0) - 50.0).abs() < 1e-9);
-        assert!(some.merged(2.0) > 90.0 && some.merged(2.0) < 100.0);
-        assert!(some.merged(1e6) <= 1000.0);
+        assert!((some.merged_rows(1.0) - 50.0).abs() < 1e-9);
+        assert!(some.merged_rows(2.0) > 90.0 && some.merged_rows(2.0) < 100.0);
+        assert!(some.merged_rows(1e6) <= 1000.0);
     }
 
     #[test]
     fn thousands_of_workers_with_the_same_groups_are_relayed() {
         for rows in [1.0, 10.0, 10_000.0] {
-            let relays = merge(2160, rows, rows).relays().unwrap();
+            let relays = merge(2160, rows, rows).best_relay_count().unwrap();
             assert!((23..=93).contains(&relays), "{rows}: {relays}");
         }
     }
 
     #[test]
     fn few_workers_and_rows_that_stay_apart_are_not() {
-        assert_eq!(merge(32, 1.0, 1.0).relays(), None);
-        assert_eq!(merge(2160, 1e5, 2160.0 * 1e5).relays(), None);
+        assert_eq!(merge(32, 1.0, 1.0).best_relay_count(), None);
+        assert_eq!(merge(2160, 1e5, 2160.0 * 1e5).best_relay_count(), None);
         // If there is much to merge, relays pay off with fewer workers.
-        assert!(merge(100, 1e5, 1e5).relays().is_some());
+        assert!(merge(100, 1e5, 1e5).best_relay_count().is_some());
     }
 }

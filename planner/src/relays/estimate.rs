@@ -7,16 +7,16 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
-use super::cost::Merge;
+use super::cost::MergeEstimate;
 use crate::gather::GatherExec;
 
 /// Estimates the merge of partial aggregates without groups.
-pub(super) fn of_one_row(gather: &GatherExec) -> Merge {
+pub(super) fn ungrouped(gather: &GatherExec) -> MergeEstimate {
     merge(gather, 1.0, 1.0)
 }
 
 /// Estimates the merge of the first rows of each worker, of which `fetch` are needed.
-pub(super) fn first_rows(gather: &GatherExec, fetch: usize) -> Merge {
+pub(super) fn first_rows(gather: &GatherExec, fetch: usize) -> MergeEstimate {
     let rows = fetch.max(1) as f64;
     merge(gather, rows, rows)
 }
@@ -26,7 +26,7 @@ pub(super) fn first_rows(gather: &GatherExec, fetch: usize) -> Merge {
 ///
 /// # Errors
 /// An error if an operator cannot compute its statistics.
-pub(super) fn grouped(gather: &GatherExec) -> Result<Merge> {
+pub(super) fn grouped(gather: &GatherExec) -> Result<MergeEstimate> {
     let fragment = gather.fragment();
     let statistics = |plan| StatisticsContext::new().compute(plan, &StatisticsArgs::new());
     let (rows, groups) = match fragment.downcast_ref::<AggregateExec>() {
@@ -34,21 +34,21 @@ pub(super) fn grouped(gather: &GatherExec) -> Result<Merge> {
             let input = statistics(partial.input().as_ref())?;
             let keys = partial.group_expr().expr().iter();
             let keys = keys.map(|(key, _)| key.downcast_ref::<Column>());
-            let values = keys.map(|key| values_of(&input, key?.index()));
+            let values = keys.map(|key| distinct_values(&input, key?.index()));
             (input.num_rows, values.product())
         }
         None => (statistics(fragment.as_ref())?.num_rows, None),
     };
     let rows = rows.get_value().map_or(f64::MAX, |rows| *rows as f64);
     let groups = groups.map_or(rows, |groups: f64| groups.min(rows)).max(1.0);
-    let of_worker = rows / gather.targets().len().max(1) as f64;
+    let rows_per_worker = rows / gather.targets().len().max(1) as f64;
     // This assumes that each row belongs to each group with the same probability.
-    let met = groups * -(-of_worker / groups).exp_m1();
-    Ok(merge(gather, met.max(1.0), groups))
+    let groups_per_worker = groups * -(-rows_per_worker / groups).exp_m1();
+    Ok(merge(gather, groups_per_worker.max(1.0), groups))
 }
 
-fn merge(gather: &GatherExec, rows: f64, distinct: f64) -> Merge {
-    Merge {
+fn merge(gather: &GatherExec, rows: f64, distinct: f64) -> MergeEstimate {
+    MergeEstimate {
         workers: gather.targets().len() as f64,
         rows,
         distinct,
@@ -57,7 +57,7 @@ fn merge(gather: &GatherExec, rows: f64, distinct: f64) -> Merge {
 }
 
 /// Returns the number of different values that a column may have.
-fn values_of(statistics: &Statistics, column: usize) -> Option<f64> {
+fn distinct_values(statistics: &Statistics, column: usize) -> Option<f64> {
     let column = statistics.column_statistics.get(column)?;
     if let Some(count) = column.distinct_count.get_value() {
         return Some(*count as f64);

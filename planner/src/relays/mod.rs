@@ -27,14 +27,14 @@ use volary_gather::merge::BucketMergeExec;
 use crate::fragment::{ShardScanExec, encode};
 use crate::gather::GatherExec;
 use crate::gather::config;
-use crate::gather::relays::Relays;
-use crate::session_limits::SessionLimits;
+use crate::gather::relay_plan::RelayPlan;
+use crate::session_settings::SessionSettings;
 use crate::targets;
-use cost::Merge;
+use cost::MergeEstimate;
 
 /// Maximum number of first rows that relays merge. A relay holds the first rows until it has seen
 /// all rows, while the gateway merges ordered rows without holding them.
-const MOST_FIRST_ROWS: usize = 10_000;
+const MAX_FIRST_ROWS: usize = 10_000;
 
 /// Adds relays to gathers if the rows can be merged, and if relays are estimated to be faster or
 /// were requested. It is the last rule, because other rules look for gathers.
@@ -47,12 +47,12 @@ impl PhysicalOptimizerRule for RelayTree {
         plan: Arc<dyn ExecutionPlan>,
         options: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let wanted = SessionLimits::relays(options);
-        if wanted == config::Relays::Off {
+        let wanted = SessionSettings::relays(options);
+        if wanted == config::RelaySetting::Off {
             return Ok(plan);
         }
         let relayed = plan.transform_up(|node| {
-            Ok(match relayed(&node, wanted)? {
+            Ok(match add_relays(&node, wanted)? {
                 Some(relayed) => Transformed::yes(relayed),
                 None => Transformed::no(node),
             })
@@ -71,12 +71,12 @@ impl PhysicalOptimizerRule for RelayTree {
 
 /// Returns the same operator over a gather with relays. Returns `None` if the gather gets no
 /// relays.
-fn relayed(
+fn add_relays(
     node: &Arc<dyn ExecutionPlan>,
-    wanted: config::Relays,
+    wanted: config::RelaySetting,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(gather) = node.downcast_ref::<GatherExec>() {
-        return Ok(first_rows(gather, wanted)?.map(|gather| Arc::new(gather) as _));
+        return Ok(relay_first_rows(gather, wanted)?.map(|gather| Arc::new(gather) as _));
     }
     let aggregate = match node.downcast_ref::<BucketMergeExec<GatherExec>>() {
         Some(merge) => merge.aggregate(),
@@ -94,7 +94,7 @@ fn relayed(
     let Some(gather) = below.downcast_ref::<GatherExec>() else {
         return Ok(None);
     };
-    let Some(gather) = reduced(aggregate, gather, wanted)? else {
+    let Some(gather) = relay_aggregates(aggregate, gather, wanted)? else {
         return Ok(None);
     };
     let gather: Arc<dyn ExecutionPlan> = Arc::new(gather);
@@ -115,28 +115,28 @@ fn with_child(
 
 /// Returns the gather with relays that merge partial aggregates. Returns `None` if relays cannot do
 /// this, or are not needed.
-fn reduced(
+fn relay_aggregates(
     aggregate: &AggregateExec,
     gather: &GatherExec,
-    wanted: config::Relays,
+    wanted: config::RelaySetting,
 ) -> Result<Option<GatherExec>> {
     let merges = matches!(
         aggregate.mode(),
         AggregateMode::Final | AggregateMode::FinalPartitioned
     );
-    let by_bucket = gather.is_by_bucket();
+    let by_bucket = gather.has_buckets();
     let has_groups = !aggregate.group_expr().is_empty();
     let schema = gather.schema();
     let mut fields = schema.fields().iter();
     let is_flat = !fields.any(|field| field.data_type().is_nested());
-    if !merges || by_bucket != has_groups || !is_flat || !gather.has_no_order() {
+    if !merges || by_bucket != has_groups || !is_flat || !gather.is_unordered() {
         return Ok(None);
     }
-    let Some(count) = count(wanted, gather, || {
+    let Some(count) = relay_count(wanted, gather, || {
         if has_groups {
             estimate::grouped(gather)
         } else {
-            Ok(estimate::of_one_row(gather))
+            Ok(estimate::ungrouped(gather))
         }
     })?
     else {
@@ -147,7 +147,7 @@ fn reduced(
         aggregate.group_expr().clone(),
         aggregate.aggr_expr().to_vec(),
         vec![None; aggregate.aggr_expr().len()],
-        members(gather),
+        members_input(gather),
         aggregate.input_schema(),
     )?);
     with_relays(gather, plan, count)
@@ -155,41 +155,45 @@ fn reduced(
 
 /// Returns the gather with relays that keep only the first rows. Returns `None` if relays cannot do
 /// this, or are not needed.
-fn first_rows(gather: &GatherExec, wanted: config::Relays) -> Result<Option<GatherExec>> {
+fn relay_first_rows(
+    gather: &GatherExec,
+    wanted: config::RelaySetting,
+) -> Result<Option<GatherExec>> {
     let (Some(ordering), Some(fetch)) = (gather.ordering(), gather.fetch_per_worker()) else {
         return Ok(None);
     };
-    if fetch > MOST_FIRST_ROWS {
+    if fetch > MAX_FIRST_ROWS {
         return Ok(None);
     }
-    let Some(count) = count(wanted, gather, || Ok(estimate::first_rows(gather, fetch)))? else {
+    let Some(count) = relay_count(wanted, gather, || Ok(estimate::first_rows(gather, fetch)))?
+    else {
         return Ok(None);
     };
-    let sort = SortExec::new(ordering.clone(), members(gather))
+    let sort = SortExec::new(ordering.clone(), members_input(gather))
         .with_fetch(Some(fetch))
         .with_preserve_partitioning(true);
     with_relays(gather, Arc::new(sort), count)
 }
 
 /// Returns the number of relays, or `None` if there should be none.
-fn count(
-    wanted: config::Relays,
+fn relay_count(
+    wanted: config::RelaySetting,
     gather: &GatherExec,
-    merge: impl FnOnce() -> Result<Merge>,
+    merge: impl FnOnce() -> Result<MergeEstimate>,
 ) -> Result<Option<usize>> {
     let workers = gather.targets().len();
     Ok(match wanted {
-        config::Relays::Off => None,
+        config::RelaySetting::Off => None,
         // A single worker has nothing to merge with. It may also be one of several workers that
         // have the same rows.
         _ if workers < 2 => None,
-        config::Relays::Count(count) => Some(count.get().min(workers)),
-        config::Relays::Auto if workers < cost::FEWEST_WORKERS => None,
-        config::Relays::Auto => merge()?.relays(),
+        config::RelaySetting::Count(count) => Some(count.get().min(workers)),
+        config::RelaySetting::Auto if workers < cost::MIN_WORKERS => None,
+        config::RelaySetting::Auto => merge()?.best_relay_count(),
     })
 }
 
-fn members(gather: &GatherExec) -> Arc<dyn ExecutionPlan> {
+fn members_input(gather: &GatherExec) -> Arc<dyn ExecutionPlan> {
     Arc::new(MembersExec::new(gather.schema(), None, 1))
 }
 
@@ -209,13 +213,17 @@ fn with_relays(
     if !fits {
         return Ok(None);
     }
-    let turn = turn(gather)?;
-    Ok(Some(gather.relayed(Relays { plan, count, turn })))
+    let rotation = stable_rotation(gather)?;
+    Ok(Some(gather.with_relays(RelayPlan {
+        plan,
+        count,
+        rotation,
+    })))
 }
 
 /// Returns a number that is the same for a repeated statement, even with other values. So it uses
 /// the same relays, which keep its fragment and their connections.
-fn turn(gather: &GatherExec) -> Result<usize> {
+fn stable_rotation(gather: &GatherExec) -> Result<usize> {
     let mut hasher = DefaultHasher::new();
     for scan in targets::scans_of(gather.fragment())? {
         if let Some(scan) = scan.downcast_ref::<ShardScanExec>() {

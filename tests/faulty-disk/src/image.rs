@@ -14,33 +14,33 @@ const PAGE: usize = 4096;
 /// The files and directories by inode number, as of their last sync.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
-    files: HashMap<u64, Content>,
-    directories: HashMap<u64, BTreeMap<OsString, Child>>,
+    files: HashMap<u64, FileContent>,
+    directories: HashMap<u64, BTreeMap<OsString, DirectoryEntry>>,
     /// Open files that keep the inodes of removed files, so that inode numbers are not reused.
-    held: HashMap<u64, File>,
+    open_files: HashMap<u64, File>,
 }
 
 #[derive(Debug, Default)]
-struct Content {
+struct FileContent {
     durable: Vec<u8>,
     /// The content of pages that count as clean although a sync of them failed.
     lost: BTreeMap<usize, Vec<u8>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Child {
+struct DirectoryEntry {
     inode: u64,
     is_directory: bool,
 }
 
 impl Image {
     /// Records a directory and everything below it as durable.
-    pub(crate) fn take_all(&mut self, directory: &Path) -> io::Result<()> {
+    pub(crate) fn record_all(&mut self, directory: &Path) -> io::Result<()> {
         self.sync_directory(directory)?;
         for entry in fs::read_dir(directory)? {
             let path = entry?.path();
             if path.is_dir() {
-                self.take_all(&path)?;
+                self.record_all(&path)?;
             } else {
                 self.sync_file(&File::open(&path)?)?;
             }
@@ -64,7 +64,7 @@ impl Image {
     }
 
     /// Records that a sync of the file has failed. Its dirty pages then count as clean.
-    pub(crate) fn fail_file(&mut self, file: &File) -> io::Result<()> {
+    pub(crate) fn record_failed_sync(&mut self, file: &File) -> io::Result<()> {
         let (inode, now) = self.read(file)?;
         let content = self.files.entry(inode).or_default();
         for (number, page) in now.chunks(PAGE).enumerate() {
@@ -81,15 +81,15 @@ impl Image {
         for entry in fs::read_dir(path)? {
             let entry = entry?;
             let metadata = entry.metadata()?;
-            let child = Child {
+            let child = DirectoryEntry {
                 inode: metadata.ino(),
                 is_directory: metadata.is_dir(),
             };
-            self.hold(child.inode, &entry.path())?;
+            self.keep_open(child.inode, &entry.path())?;
             children.insert(entry.file_name(), child);
         }
         let inode = path.metadata()?.ino();
-        self.hold(inode, path)?;
+        self.keep_open(inode, path)?;
         self.directories.insert(inode, children);
         Ok(())
     }
@@ -125,12 +125,12 @@ impl Image {
         let length = usize::try_from(metadata.len()).map_err(io::Error::other)?;
         let mut content = vec![0; length];
         readable.read_exact_at(&mut content, 0)?;
-        self.held.entry(inode).or_insert(readable);
+        self.open_files.entry(inode).or_insert(readable);
         Ok((inode, content))
     }
 
-    fn hold(&mut self, inode: u64, path: &Path) -> io::Result<()> {
-        if let Entry::Vacant(unheld) = self.held.entry(inode) {
+    fn keep_open(&mut self, inode: u64, path: &Path) -> io::Result<()> {
+        if let Entry::Vacant(unheld) = self.open_files.entry(inode) {
             unheld.insert(File::open(path)?);
         }
         Ok(())

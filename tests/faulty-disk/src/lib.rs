@@ -24,10 +24,10 @@ use image::Image;
 
 /// A disk that fails and forgets on request. Clones share one disk.
 #[derive(Debug, Clone)]
-pub struct FaultyDisk(Arc<Mutex<State>>);
+pub struct FaultyDisk(Arc<Mutex<DiskState>>);
 
 #[derive(Debug)]
-struct State {
+struct DiskState {
     root: PathBuf,
     image: Image,
     /// Number of syncs that succeed before one fails. `None` if no sync fails.
@@ -44,8 +44,8 @@ impl FaultyDisk {
     pub fn over(root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
         let mut image = Image::default();
-        image.take_all(&root)?;
-        Ok(Self(Arc::new(Mutex::new(State {
+        image.record_all(&root)?;
+        Ok(Self(Arc::new(Mutex::new(DiskState {
             root,
             image,
             syncs_until_failure: None,
@@ -73,9 +73,9 @@ impl FaultyDisk {
     }
 }
 
-impl State {
+impl DiskState {
     /// Returns an error if this sync has to fail.
-    fn may_sync(&mut self) -> io::Result<()> {
+    fn begin_sync(&mut self) -> io::Result<()> {
         match self.syncs_until_failure {
             Some(0) => {
                 self.syncs_until_failure = None;
@@ -93,10 +93,10 @@ impl State {
 impl Disk for FaultyDisk {
     fn sync_file(&self, file: &File, _: &Path) -> io::Result<()> {
         let mut state = self.0.lock();
-        match state.may_sync() {
+        match state.begin_sync() {
             Ok(()) => state.image.sync_file(file),
             Err(error) => {
-                state.image.fail_file(file)?;
+                state.image.record_failed_sync(file)?;
                 Err(error)
             }
         }
@@ -104,7 +104,7 @@ impl Disk for FaultyDisk {
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         let mut state = self.0.lock();
-        state.may_sync()?;
+        state.begin_sync()?;
         state.image.sync_directory(path)
     }
 

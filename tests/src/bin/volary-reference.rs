@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use arrow::array::RecordBatch;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
-use volary_tests::reference::{Reference, queries};
+use volary_tests::reference::{DataFusionReference, queries};
 
 const USAGE: &str = "usage: volary-reference --sql-dir DIR --data DIR --out DIR
 
@@ -22,7 +22,7 @@ async fn main() -> Result<()> {
         return Ok(());
     };
     let queries = queries(&arguments.sql_dir)?;
-    let reference = Reference::over(&arguments.data).await?;
+    let reference = DataFusionReference::over(&arguments.data).await?;
     std::fs::create_dir_all(&arguments.out)
         .with_context(|| format!("cannot create {}", arguments.out.display()))?;
     for (name, sql) in queries {

@@ -34,7 +34,7 @@ pub(super) enum Cell {
 impl Cell {
     /// Returns whether two values count as equal in an answer. Floats may differ by 1e-9 relative,
     /// and NaN equals NaN. All other values must be exactly equal.
-    pub(super) fn same(&self, other: &Self) -> bool {
+    pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Float(a), Self::Float(b)) => {
                 a == b
@@ -123,24 +123,24 @@ pub(super) fn cells(array: &ArrayRef) -> Result<Vec<Cell>, ArrowError> {
         DataType::Null => Ok(vec![Cell::Null; array.len()]),
         DataType::Dictionary(_, values) => cells(&cast(array, values)?),
         DataType::RunEndEncoded(_, values) => cells(&cast(array, values.data_type())?),
-        DataType::Boolean => each(array, |row| {
+        DataType::Boolean => map_rows(array, |row| {
             Ok(Cell::Boolean(array.as_boolean().value(row)))
         }),
         other if other.is_integer() => {
             // This is the one Arrow type that all integers fit in, including UInt64.
             let wide = cast(array, &DataType::Decimal128(20, 0))?;
             let wide = wide.as_primitive::<Decimal128Type>();
-            each(array, |row| Ok(Cell::Integer(wide.value(row))))
+            map_rows(array, |row| Ok(Cell::Integer(wide.value(row))))
         }
         other if other.is_floating() => {
             let wide = cast(array, &DataType::Float64)?;
             let wide = wide.as_primitive::<Float64Type>();
-            each(array, |row| Ok(Cell::Float(wide.value(row))))
+            map_rows(array, |row| Ok(Cell::Float(wide.value(row))))
         }
         other if is_decimal(other) => {
             let wide = cast(array, &DataType::Decimal256(76, scale(other)))?;
             let wide = wide.as_primitive::<Decimal256Type>();
-            each(array, |row| {
+            map_rows(array, |row| {
                 Ok(Cell::Text(without_trailing_zeros(
                     wide.value_as_string(row),
                 )))
@@ -149,18 +149,18 @@ pub(super) fn cells(array: &ArrayRef) -> Result<Vec<Cell>, ArrowError> {
         DataType::Utf8 | DataType::Utf8View | DataType::LargeUtf8 => {
             let large = cast(array, &DataType::LargeUtf8)?;
             let large = large.as_string::<i64>();
-            each(array, |row| Ok(Cell::Text(large.value(row).to_owned())))
+            map_rows(array, |row| Ok(Cell::Text(large.value(row).to_owned())))
         }
         other if is_binary(other) => {
             let large = cast(array, &DataType::LargeBinary)?;
             let large = large.as_binary::<i64>();
-            each(array, |row| Ok(Cell::Bytes(large.value(row).to_owned())))
+            map_rows(array, |row| Ok(Cell::Bytes(large.value(row).to_owned())))
         }
         DataType::Timestamp(unit, _) => {
             let ticks = cast(array, &DataType::Int64)?;
             let ticks = ticks.as_primitive::<Int64Type>();
             let nanos = nanos_per_tick(*unit);
-            each(array, |row| {
+            map_rows(array, |row| {
                 Ok(Cell::Timestamp(i128::from(ticks.value(row)) * nanos))
             })
         }
@@ -170,14 +170,14 @@ pub(super) fn cells(array: &ArrayRef) -> Result<Vec<Cell>, ArrowError> {
                 .with_display_error(false)
                 .with_null("NULL");
             let shown = ArrayFormatter::try_new(array, &options)?;
-            each(array, |row| {
+            map_rows(array, |row| {
                 Ok(Cell::Text(shown.value(row).try_to_string()?))
             })
         }
     }
 }
 
-fn each(
+fn map_rows(
     array: &ArrayRef,
     cell: impl Fn(usize) -> Result<Cell, ArrowError>,
 ) -> Result<Vec<Cell>, ArrowError> {

@@ -44,7 +44,7 @@ pub fn difference(
 fn compare(expected: &[RecordBatch], actual: &[RecordBatch], ordered: bool) -> Result<(), String> {
     let header = match (expected.first(), actual.first()) {
         (Some(e), Some(a)) => {
-            same_columns(&e.schema(), &a.schema())?;
+            compare_columns(&e.schema(), &a.schema())?;
             names(&e.schema())
         }
         (Some(one), None) | (None, Some(one)) => names(&one.schema()),
@@ -53,13 +53,13 @@ fn compare(expected: &[RecordBatch], actual: &[RecordBatch], ordered: bool) -> R
     let expected = rows(expected)?;
     let actual = rows(actual)?;
     if ordered {
-        same_sequence(&header, &expected, &actual)
+        compare_sequences(&header, &expected, &actual)
     } else {
-        same_bag(&header, &expected, &actual)
+        compare_bags(&header, &expected, &actual)
     }
 }
 
-fn same_columns(expected: &SchemaRef, actual: &SchemaRef) -> Result<(), String> {
+fn compare_columns(expected: &SchemaRef, actual: &SchemaRef) -> Result<(), String> {
     if expected.fields().len() != actual.fields().len() {
         return Err(format!(
             "expected {} columns ({}), got {} ({})",
@@ -87,17 +87,17 @@ fn same_columns(expected: &SchemaRef, actual: &SchemaRef) -> Result<(), String> 
     Ok(())
 }
 
-fn same_sequence(header: &str, expected: &[Row], actual: &[Row]) -> Result<(), String> {
+fn compare_sequences(header: &str, expected: &[Row], actual: &[Row]) -> Result<(), String> {
     let differing: Vec<usize> = (0..expected.len().max(actual.len()))
         .filter(|&index| match (expected.get(index), actual.get(index)) {
-            (Some(e), Some(a)) => !same_row(e, a),
+            (Some(e), Some(a)) => !is_same_row(e, a),
             _ => true,
         })
         .collect();
     if differing.is_empty() {
         return Ok(());
     }
-    let mut message = counts(expected, actual);
+    let mut message = row_counts_line(expected, actual);
     let _ = writeln!(
         message,
         "{} rows differ, in order; columns: {header}",
@@ -111,12 +111,12 @@ fn same_sequence(header: &str, expected: &[Row], actual: &[Row]) -> Result<(), S
     Err(message)
 }
 
-fn same_bag(header: &str, expected: &[Row], actual: &[Row]) -> Result<(), String> {
+fn compare_bags(header: &str, expected: &[Row], actual: &[Row]) -> Result<(), String> {
     let (missing, unexpected) = bag_difference(expected, actual);
     if missing.is_empty() && unexpected.is_empty() {
         return Ok(());
     }
-    let mut message = counts(expected, actual);
+    let mut message = row_counts_line(expected, actual);
     let _ = writeln!(message, "columns: {header}");
     for (title, rows) in [("missing", missing), ("unexpected", unexpected)] {
         let _ = writeln!(message, "{} rows {title}", rows.len());
@@ -152,7 +152,10 @@ fn bag_difference<'a>(expected: &'a [Row], actual: &'a [Row]) -> (Vec<&'a Row>, 
                 let (group_a, rest_a) = a.split_at(a.partition_point(in_group));
                 let mut partners: VecDeque<&Row> = group_a.iter().copied().collect();
                 for &row in group_e {
-                    match partners.iter().position(|partner| same_row(row, partner)) {
+                    match partners
+                        .iter()
+                        .position(|partner| is_same_row(row, partner))
+                    {
                         Some(index) => {
                             partners.remove(index);
                         }
@@ -192,8 +195,8 @@ fn order_exact(a: &Row, b: &Row) -> Ordering {
         .unwrap_or(Ordering::Equal)
 }
 
-fn same_row(a: &Row, b: &Row) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same(b))
+fn is_same_row(a: &Row, b: &Row) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_same(b))
 }
 
 fn rows(batches: &[RecordBatch]) -> Result<Vec<Row>, String> {
@@ -214,7 +217,7 @@ fn rows(batches: &[RecordBatch]) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-fn counts(expected: &[Row], actual: &[Row]) -> String {
+fn row_counts_line(expected: &[Row], actual: &[Row]) -> String {
     format!(
         "results differ: expected {} rows, got {}\n",
         expected.len(),

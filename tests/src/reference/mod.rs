@@ -25,11 +25,11 @@ use futures::future::BoxFuture;
 pub use compare::{assert_same_rows, difference};
 
 /// DataFusion in this process, with some tables.
-pub struct Reference {
+pub struct DataFusionReference {
     context: SessionContext,
 }
 
-impl Reference {
+impl DataFusionReference {
     /// Creates a reference without tables.
     pub fn new() -> Self {
         Self::with_runtime(Arc::default())
@@ -147,7 +147,7 @@ impl Reference {
     }
 }
 
-impl Default for Reference {
+impl Default for DataFusionReference {
     fn default() -> Self {
         Self::new()
     }

@@ -5,7 +5,7 @@ use futures::future::try_join_all;
 use tokio::runtime::Handle;
 use volary_flight_proto::Error;
 use volary_node::channel::{ChannelOptions, flight_client};
-use volary_tests::cluster::{Cluster, run};
+use volary_tests::cluster::{TestCluster, run};
 
 /// Number of concurrent callers. Together, they drop more streams than HTTP/2's usual limit for
 /// dropped streams whose data still arrives, which is 1024.
@@ -15,7 +15,7 @@ const CALLS: usize = 1_500;
 #[test]
 fn streams_that_are_dropped_do_not_end_their_connection() {
     run(async {
-        let cluster = Cluster::start(1).await.unwrap();
+        let cluster = TestCluster::start(1).await.unwrap();
         let address = cluster.nodes().address().to_string();
         let client = flight_client(&address, &ChannelOptions::default(), &Handle::current());
         let client = client.unwrap();

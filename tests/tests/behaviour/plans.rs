@@ -5,7 +5,7 @@
 //! and read the difference.
 
 use volary_cli::tpch;
-use volary_tests::cluster::{Cluster, queries_directory, run};
+use volary_tests::cluster::{TestCluster, queries_directory, run};
 use volary_tests::reference::queries;
 
 /// Scale factor of the smallest TPC-H data. Sizes decide the order of joins.
@@ -102,7 +102,7 @@ fn plans_over_bad_shard_keys_push_what_does_not_need_them() {
     });
 }
 
-async fn assert_plans_of_tpch(prefix: &str, cluster: &mut Cluster) {
+async fn assert_plans_of_tpch(prefix: &str, cluster: &mut TestCluster) {
     let queries = queries(&queries_directory().join("tpch")).unwrap();
     let queries = queries.iter().filter(|(name, _)| name.starts_with('q'));
     let mut asked = 0;
@@ -115,8 +115,8 @@ async fn assert_plans_of_tpch(prefix: &str, cluster: &mut Cluster) {
 }
 
 /// Starts a cluster with the TPC-H data in tables of this schema.
-async fn cluster(schema: &str) -> Cluster {
-    let mut cluster = Cluster::start(3).await.unwrap();
+async fn cluster(schema: &str) -> TestCluster {
+    let mut cluster = TestCluster::start(3).await.unwrap();
     let schema = queries_directory().join("tpch").join(schema);
     cluster.run_file(&schema).await.unwrap();
     let data = cluster.directory().join("tpch");

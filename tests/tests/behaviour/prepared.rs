@@ -9,7 +9,7 @@ use arrow_flight::sql::client::{FlightSqlServiceClient, PreparedStatement};
 use futures::TryStreamExt;
 use tokio::runtime::Handle;
 use volary_node::channel::{ChannelOptions, Transport, flight_client};
-use volary_tests::cluster::{Cluster, run};
+use volary_tests::cluster::{TestCluster, run};
 
 /// Statements with numbers as parameters.
 const STATEMENTS: [&str; 12] = [
@@ -43,7 +43,7 @@ const VALUES: [[Option<i64>; 2]; 9] = [
     [Some(300), Some(1)],
 ];
 
-async fn connected(cluster: &Cluster) -> FlightSqlServiceClient<Transport> {
+async fn connect(cluster: &TestCluster) -> FlightSqlServiceClient<Transport> {
     let address = cluster.nodes().address().to_string();
     let flight = flight_client(&address, &ChannelOptions::default(), &Handle::current()).unwrap();
     let mut client = FlightSqlServiceClient::new_from_inner(flight);
@@ -87,10 +87,10 @@ fn with_literals(sql: &str, values: &[Option<i64>]) -> String {
 /// Checks a statement with all values, beginning with the value at `first`. The gateway keeps plans
 /// that it made with one of the first values. The text of the statement contains `first`, so that
 /// the gateway takes it as a new statement.
-async fn check(cluster: &mut Cluster, sql: &str, first: usize) {
+async fn check(cluster: &mut TestCluster, sql: &str, first: usize) {
     let text = format!("{sql} -- {first} first");
     let count = if sql.contains("$2") { 2 } else { 1 };
-    let mut client = connected(cluster).await;
+    let mut client = connect(cluster).await;
     let mut statement = client.prepare(text.clone(), None).await.unwrap();
     for values in VALUES.iter().cycle().skip(first).take(VALUES.len() * 2) {
         let values = &values[..count];
@@ -106,7 +106,7 @@ async fn check(cluster: &mut Cluster, sql: &str, first: usize) {
 }
 
 /// Checks all statements, each with every `step`-th value as the first one.
-async fn check_all(cluster: &mut Cluster, step: usize) {
+async fn check_all(cluster: &mut TestCluster, step: usize) {
     for first in (0..VALUES.len()).step_by(step) {
         for sql in STATEMENTS {
             check(cluster, sql, first).await;
@@ -118,7 +118,7 @@ async fn check_all(cluster: &mut Cluster, step: usize) {
 fn a_statement_that_comes_again_has_the_answer_of_its_values_as_literals() {
     run(async {
         for (workers, step) in [(1, 4), (3, 1)] {
-            let mut cluster = Cluster::start(workers).await.unwrap();
+            let mut cluster = TestCluster::start(workers).await.unwrap();
             for sql in [
                 "CREATE TABLE t (k BIGINT, v BIGINT, w BIGINT, s VARCHAR) WITH (shard_key = 'k', shards = 16)",
                 "CREATE TABLE r (v BIGINT, name VARCHAR) WITH (reference = true)",

@@ -7,10 +7,10 @@ mod grammar;
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use volary_tests::cluster::{Clusters, Table, run};
-use volary_tests::reference::Reference;
+use volary_tests::cluster::{TestClusters, TestTable, run};
+use volary_tests::reference::DataFusionReference;
 
-use data::{Key, Tables};
+use data::{KeyType, Tables};
 use grammar::{Choices, query, relays};
 
 /// Number of random sets of tables. Each of them is queried `QUERIES` times.
@@ -27,7 +27,7 @@ fn tables() -> impl Strategy<Value = Tables> {
     let shards = || prop_oneof![Just(1_u32), Just(2), Just(3), Just(4), Just(8), Just(64)];
     let rows = |most| vec((0_u8..24, 0_u8..9, any::<u8>()), 0..most);
     let has_key = || prop_oneof![3 => Just(true), 1 => Just(false)];
-    let key = proptest::sample::select(Key::ALL.to_vec());
+    let key = proptest::sample::select(KeyType::ALL.to_vec());
     (
         key,
         shards(),
@@ -60,7 +60,7 @@ fn tables() -> impl Strategy<Value = Tables> {
 
 #[test]
 fn any_query_over_any_tables_has_the_rows_of_one_process() {
-    let start = Clusters::start(Reference::new(), &[1, 3, 7]);
+    let start = TestClusters::start(DataFusionReference::new(), &[1, 3, 7]);
     let mut clusters = run(start).unwrap();
     let config = Config {
         cases: CASES,
@@ -92,11 +92,11 @@ fn any_query_over_any_tables_has_the_rows_of_one_process() {
 }
 
 async fn check(
-    clusters: &mut Clusters,
+    clusters: &mut TestClusters,
     tables: &Tables,
     queries: &[Vec<u16>],
 ) -> anyhow::Result<usize> {
-    let loaded = tables.to_load()?;
+    let loaded = tables.test_tables()?;
     let outcome = ask(clusters, tables.key, &loaded, queries).await;
     // The tables of the next case have the same names.
     for table in &loaded {
@@ -107,9 +107,9 @@ async fn check(
 
 /// Runs the queries, and returns how many of them DataFusion alone could answer.
 async fn ask(
-    clusters: &mut Clusters,
-    key: Key,
-    tables: &[Table],
+    clusters: &mut TestClusters,
+    key: KeyType,
+    tables: &[TestTable],
     queries: &[Vec<u16>],
 ) -> anyhow::Result<usize> {
     for table in tables {

@@ -6,8 +6,8 @@ mod setting;
 mod tables;
 
 use arrow::array::AsArray;
-use volary_tests::cluster::{Cluster, Clusters, Same, run};
-use volary_tests::reference::Reference;
+use volary_tests::cluster::{Comparison, TestCluster, TestClusters, run};
+use volary_tests::reference::DataFusionReference;
 
 use tables::{cluster, set_relays, tables};
 
@@ -28,23 +28,23 @@ enum MergedBy {
 
 /// Checks that all queries have the rows of DataFusion alone, with any number of relays, and that
 /// EXPLAIN shows relays if it should. Shows all queries for which this fails.
-fn check(merged_by: MergedBy, same: Same, queries: &[&str]) {
+fn check(merged_by: MergedBy, same: Comparison, queries: &[&str]) {
     run(async {
-        let clusters = Clusters::start(Reference::new(), &[1, 3, 7]).await;
+        let clusters = TestClusters::start(DataFusionReference::new(), &[1, 3, 7]).await;
         let mut clusters = clusters.unwrap();
         for table in tables() {
             clusters.load(&table).await.unwrap();
         }
         let mut wrong = Vec::new();
         for relays in RELAYS {
-            for cluster in clusters.each() {
+            for cluster in clusters.clusters_mut() {
                 set_relays(cluster, relays).await;
             }
             for sql in queries {
                 let difference = clusters.difference(sql, same).await.unwrap();
                 wrong.extend(difference.map(|it| format!("relays = '{relays}', {it}")));
-                for cluster in clusters.each() {
-                    wrong.extend(other_plan(cluster, sql, relays, merged_by).await);
+                for cluster in clusters.clusters_mut() {
+                    wrong.extend(wrong_plan(cluster, sql, relays, merged_by).await);
                 }
             }
         }
@@ -54,8 +54,8 @@ fn check(merged_by: MergedBy, same: Same, queries: &[&str]) {
 }
 
 /// Returns the plan of a query if the wrong nodes merge in it.
-async fn other_plan(
-    cluster: &mut Cluster,
+async fn wrong_plan(
+    cluster: &mut TestCluster,
     sql: &str,
     relays: &str,
     merged_by: MergedBy,
@@ -84,7 +84,7 @@ async fn other_plan(
 fn aggregates_without_groups_are_merged_by_relays() {
     check(
         MergedBy::Relays,
-        Same::Rows,
+        Comparison::Rows,
         &[
             "SELECT count(*) FROM facts WHERE v % 3 = 1",
             "SELECT sum(v), avg(f), min(s), max(s), count(v), min(v), max(d) FROM facts WHERE g <> 7",
@@ -103,7 +103,7 @@ fn aggregates_without_groups_are_merged_by_relays() {
 fn groups_are_merged_by_relays() {
     check(
         MergedBy::Relays,
-        Same::Rows,
+        Comparison::Rows,
         &[
             "SELECT g, count(*), sum(v), min(s), max(f), avg(v) FROM facts GROUP BY g",
             "SELECT s, sum(d), avg(d), count(g) FROM facts GROUP BY s",
@@ -125,7 +125,7 @@ fn groups_are_merged_by_relays() {
 fn first_rows_are_merged_by_relays() {
     check(
         MergedBy::Relays,
-        Same::Sequence,
+        Comparison::Sequence,
         &[
             "SELECT id, v FROM facts ORDER BY v DESC NULLS LAST, id LIMIT 20",
             "SELECT id, g, s FROM facts ORDER BY s NULLS FIRST, g DESC NULLS LAST, id LIMIT 50 OFFSET 13",
@@ -144,7 +144,7 @@ fn first_rows_are_merged_by_relays() {
 fn queries_of_several_merges_have_relays_for_each() {
     check(
         MergedBy::Relays,
-        Same::Rows,
+        Comparison::Rows,
         &[
             "SELECT a.g, a.n, b.m FROM (SELECT g, count(*) AS n FROM facts GROUP BY g) a \
              JOIN (SELECT g, max(w) AS m FROM others WHERE w < 50 GROUP BY g) b ON a.g = b.g",
@@ -164,7 +164,7 @@ fn queries_of_several_merges_have_relays_for_each() {
 fn what_cannot_be_merged_on_its_way_comes_to_the_gateway() {
     check(
         MergedBy::Gateway,
-        Same::Rows,
+        Comparison::Rows,
         &[
             "SELECT g, array_agg(id ORDER BY id) AS ids FROM facts GROUP BY g",
             "SELECT array_length(array_agg(id)) AS n FROM facts WHERE v > 0",
@@ -183,7 +183,7 @@ fn what_cannot_be_merged_on_its_way_comes_to_the_gateway() {
 fn rows_of_few_workers_or_of_none_are_merged_like_any_others() {
     check(
         MergedBy::Either,
-        Same::Rows,
+        Comparison::Rows,
         &[
             "SELECT count(*), sum(v), min(s), avg(d) FROM nothing WHERE v > 0",
             "SELECT g, count(*) FROM nothing GROUP BY g",
@@ -262,20 +262,20 @@ fn explain_analyze_tells_of_the_members_of_all_relays() {
         let flat = analyse("off").await;
         assert!(flat.contains("| workers=3 plan_bytes="), "{flat}");
         assert!(!flat.contains("members"), "{flat}");
-        let of_each = scanned_rows(&flat);
-        let of_all: u64 = of_each.iter().sum();
+        let rows_per_worker = scanned_rows(&flat);
+        let total_rows: u64 = rows_per_worker.iter().sum();
 
         let one = analyse("1").await;
         assert!(one.contains("| relays=1 members=3 plan_bytes="), "{one}");
         assert!(one.contains("| slowest of its members: "), "{one}");
-        assert_eq!(scanned_rows(&one), [of_all; 3], "{one}");
+        assert_eq!(scanned_rows(&one), [total_rows; 3], "{one}");
 
         let three = analyse("3").await;
         assert!(
             three.contains("| relays=3 members=3 plan_bytes="),
             "{three}"
         );
-        assert_eq!(scanned_rows(&three), of_each, "{three}");
+        assert_eq!(scanned_rows(&three), rows_per_worker, "{three}");
         cluster.stop().await;
     });
 }

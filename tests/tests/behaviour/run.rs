@@ -6,9 +6,9 @@ use std::time::Duration;
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::{collect, execute_stream};
 use futures::StreamExt;
-use volary_node::run::runnable;
+use volary_node::run::make_runnable;
 use volary_node::runtimes::OwnedRuntimes;
-use volary_tests::reference::Reference;
+use volary_tests::reference::DataFusionReference;
 
 static RUNTIMES: LazyLock<OwnedRuntimes> = LazyLock::new(|| OwnedRuntimes::start(Some(2)).unwrap());
 
@@ -22,10 +22,10 @@ const JOINS: [&str; 2] = [
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_join_that_makes_no_rows_stops_when_its_query_has_ended() {
     for sql in JOINS {
-        let reference = Reference::new();
+        let reference = DataFusionReference::new();
         let planned = reference.plan(sql).await.unwrap();
         let (plan, stops_when_dropped) =
-            runnable(planned, &reference.context().task_ctx(), RUNTIMES.handles()).unwrap();
+            make_runnable(planned, &reference.context().task_ctx(), RUNTIMES.handles()).unwrap();
         let mut rows = execute_stream(plan, reference.context().task_ctx()).unwrap();
         let running = tokio::spawn(async move { rows.next().await.transpose() });
         drop(stops_when_dropped);
@@ -37,8 +37,8 @@ async fn a_join_that_makes_no_rows_stops_when_its_query_has_ended() {
 
 /// Returns the number of rows of a query that runs with 4 MiB of memory.
 async fn rows(sql: &str) -> Result<usize, DataFusionError> {
-    let reference = Reference::with_memory(4 << 20).unwrap();
-    let (plan, _running) = runnable(
+    let reference = DataFusionReference::with_memory(4 << 20).unwrap();
+    let (plan, _running) = make_runnable(
         reference.plan(sql).await.unwrap(),
         &reference.context().task_ctx(),
         RUNTIMES.handles(),

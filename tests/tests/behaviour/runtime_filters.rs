@@ -6,16 +6,18 @@ use std::sync::Arc;
 use arrow::array::{
     ArrayRef, AsArray, Date32Array, Decimal128Array, Int64Array, RecordBatch, StringArray,
 };
-use volary_tests::cluster::{Clusters, Same, Table, run};
-use volary_tests::reference::Reference;
+use volary_tests::cluster::{Comparison, TestClusters, TestTable, run};
+use volary_tests::reference::DataFusionReference;
 
 const SALES: i64 = 20_000;
 
 /// Starts clusters with the tables `sales (id, item, shop, day, price)`, sharded by `id`, `items
 /// (item, name, day, price)`, sharded by `item`, and `shops (shop, city)`, sharded by `shop`. No
 /// two of them are joined on their shard keys. `item` and `shop` of a sale may be NULL.
-async fn tables() -> Clusters {
-    let mut clusters = Clusters::start(Reference::new(), &[1, 3, 7]).await.unwrap();
+async fn tables() -> TestClusters {
+    let mut clusters = TestClusters::start(DataFusionReference::new(), &[1, 3, 7])
+        .await
+        .unwrap();
     let column = |of: &dyn Fn(i64) -> Option<i64>, rows: i64| {
         Arc::new((0..rows).map(of).collect::<Int64Array>()) as ArrayRef
     };
@@ -64,7 +66,7 @@ async fn tables() -> Clusters {
             .map(|(name, column)| (name, column, true));
         let rows = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
         clusters
-            .load(&Table::sharded(name, key, 16, rows))
+            .load(&TestTable::sharded(name, key, 16, rows))
             .await
             .unwrap();
     }
@@ -134,7 +136,7 @@ fn answers_are_those_of_one_process() {
         let mut clusters = tables().await;
         let mut wrong = Vec::new();
         for sql in QUERIES {
-            wrong.extend(clusters.difference(sql, Same::Rows).await.unwrap());
+            wrong.extend(clusters.difference(sql, Comparison::Rows).await.unwrap());
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
         clusters.stop().await;
@@ -146,7 +148,7 @@ fn workers_send_only_rows_with_a_partner() {
     run(async {
         let mut clusters = tables().await;
         let analyze = |sql| format!("EXPLAIN ANALYZE {sql}");
-        for cluster in clusters.each() {
+        for cluster in clusters.clusters_mut() {
             let shown = cluster.sql(&analyze(QUERIES[0])).await.unwrap();
             let text = shown.column(1).as_string::<i32>().value(0).to_owned();
             assert!(text.contains("narrowed at run time by [item@1]"), "{text}");

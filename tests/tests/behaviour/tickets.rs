@@ -29,14 +29,14 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::channel::{ChannelOptions, flight_client};
 use volary_node::runtimes::OwnedRuntimes;
 use volary_node::size::MemorySize;
-use volary_tests::cluster::{Cluster, Table, run};
+use volary_tests::cluster::{TestCluster, TestTable, run};
 
 const SECRET: &str = "the secret of the cluster of these tests";
 const LIFETIME: Duration = Duration::from_secs(60);
 
 /// A worker that the test calls as a gateway would, with the cluster's secret.
 struct Fixture {
-    cluster: Cluster,
+    cluster: TestCluster,
     ticket: FragmentTicket,
 }
 
@@ -45,7 +45,7 @@ impl Fixture {
         let secret = |options: &mut LocalOptions| {
             options.gateway.secret = Some(SECRET.to_owned());
         };
-        let cluster = Cluster::start_with(1, secret).await.unwrap();
+        let cluster = TestCluster::start_with(1, secret).await.unwrap();
         let nodes = cluster.nodes();
         let ticket = FragmentTicket {
             query_id: bytes_of(QueryId::new().0.as_bytes()),
@@ -76,15 +76,15 @@ impl Fixture {
         self.first_message(ticket).await.unwrap_err()
     }
 
-    fn sealed(&self, change: impl FnOnce(&mut FragmentTicket)) -> Bytes {
+    fn seal_changed(&self, change: impl FnOnce(&mut FragmentTicket)) -> Bytes {
         let mut ticket = self.ticket.clone();
         change(&mut ticket);
         Sealer::new(Key::from_secret(SECRET)).seal(Purpose::Fragment, &ticket, LIFETIME)
     }
 
-    fn with_plan(&self, plan: Vec<u8>) -> Bytes {
+    fn seal_with_plan(&self, plan: Vec<u8>) -> Bytes {
         let fragment = encoded_fragment(plan);
-        self.sealed(|ticket| {
+        self.seal_changed(|ticket| {
             ticket.fragment_id = FragmentId::of(&fragment).to_bytes();
             ticket.fragment = Some(fragment);
         })
@@ -115,7 +115,7 @@ fn node(plan: PhysicalPlanType) -> PhysicalPlanNode {
 fn a_ticket_that_no_gateway_of_the_cluster_sealed_for_this_worker_is_refused() {
     run(async {
         let fixture = Fixture::start().await;
-        let genuine = fixture.sealed(|_| {});
+        let genuine = fixture.seal_changed(|_| {});
         let with_other_secret = Sealer::new(Key::from_secret("another")).seal(
             Purpose::Fragment,
             &fixture.ticket,
@@ -134,17 +134,17 @@ fn a_ticket_that_no_gateway_of_the_cluster_sealed_for_this_worker_is_refused() {
             (Bytes::new(), ErrorCode::InvalidArgument, "truncated"),
             (for_other_purpose, denied, "another kind"),
             (
-                fixture.sealed(|ticket| ticket.worker_id += 1),
+                fixture.seal_changed(|ticket| ticket.worker_id += 1),
                 ErrorCode::Unavailable,
                 "the call is for worker",
             ),
             (
-                fixture.sealed(|ticket| ticket.cluster = ClusterId::new().short()),
+                fixture.seal_changed(|ticket| ticket.cluster = ClusterId::new().short()),
                 ErrorCode::Unavailable,
                 "of another cluster",
             ),
             (
-                fixture.sealed(|ticket| ticket.query_id = Bytes::from_static(b"a query")),
+                fixture.seal_changed(|ticket| ticket.query_id = Bytes::from_static(b"a query")),
                 ErrorCode::InvalidArgument,
                 "query id",
             ),
@@ -187,7 +187,7 @@ fn a_plan_with_an_operator_that_is_not_allowed_is_refused_by_name() {
             ),
         ] {
             let plan = node(plan).encode_to_vec();
-            let error = fixture.refusal(fixture.with_plan(plan)).await;
+            let error = fixture.refusal(fixture.seal_with_plan(plan)).await;
             assert_eq!(error.code(), ErrorCode::PermissionDenied, "{error}");
             let message = error.message();
             assert!(
@@ -195,7 +195,7 @@ fn a_plan_with_an_operator_that_is_not_allowed_is_refused_by_name() {
                 "{message}"
             );
         }
-        let error = fixture.refusal(fixture.with_plan(vec![0xff; 9])).await;
+        let error = fixture.refusal(fixture.seal_with_plan(vec![0xff; 9])).await;
         assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
         fixture.cluster.stop().await;
     });
@@ -205,12 +205,15 @@ fn a_plan_with_an_operator_that_is_not_allowed_is_refused_by_name() {
 fn a_worker_asks_for_a_plan_that_it_does_not_know_and_takes_no_other_one() {
     run(async {
         let fixture = Fixture::start().await;
-        let asked = fixture.first_message(fixture.sealed(|_| {})).await.unwrap();
+        let asked = fixture
+            .first_message(fixture.seal_changed(|_| {}))
+            .await
+            .unwrap();
         let frame = asked.unwrap().app_metadata;
         assert_eq!(frame, Frame::send_fragment().to_bytes());
 
         let csv = node(PhysicalPlanType::CsvScan(CsvScanExecNode::default()));
-        let another = fixture.sealed(|ticket| {
+        let another = fixture.seal_changed(|ticket| {
             ticket.fragment = Some(encoded_fragment(csv.encode_to_vec()));
         });
         let error = fixture.refusal(another).await;
@@ -225,12 +228,12 @@ const NAMED_BYTES: usize = 220;
 
 /// What EXPLAIN ANALYZE shows for a query: the bytes of all tickets, and the number of streams that
 /// were opened again.
-struct Sent {
+struct SentPlan {
     plan_bytes: usize,
     retries: String,
 }
 
-impl Sent {
+impl SentPlan {
     fn of(analysed: &RecordBatch) -> Self {
         let texts = analysed.column(1).as_string::<i32>();
         let text: String = texts.iter().flatten().collect();
@@ -264,7 +267,7 @@ fn birds() -> RecordBatch {
     .unwrap()
 }
 
-fn counted(least: i64, name: &str) -> String {
+fn counting_query(least: i64, name: &str) -> String {
     format!(
         "SELECT count(*), sum(id) FROM birds WHERE id >= {least} AND name = '{name}' GROUP BY name"
     )
@@ -274,16 +277,16 @@ fn counted(least: i64, name: &str) -> String {
 fn a_plan_is_sent_once_whatever_its_values() {
     run(async {
         const WORKERS: usize = 3;
-        let mut cluster = Cluster::start(WORKERS).await.unwrap();
-        let table = Table::sharded("birds", "id", 12, birds());
+        let mut cluster = TestCluster::start(WORKERS).await.unwrap();
+        let table = TestTable::sharded("birds", "id", 12, birds());
         cluster.load(&table).await.unwrap();
         let mut sent = async |sql: String| {
             let analysed = cluster.sql(&format!("EXPLAIN ANALYZE {sql}")).await;
-            Sent::of(&analysed.unwrap())
+            SentPlan::of(&analysed.unwrap())
         };
-        let first = sent(counted(100, "wren")).await;
+        let first = sent(counting_query(100, "wren")).await;
         assert!(first.plan_bytes > WORKERS * 2 * NAMED_BYTES);
-        for sql in [counted(100, "wren"), counted(101, "kite")] {
+        for sql in [counting_query(100, "wren"), counting_query(101, "kite")] {
             let again = sent(sql).await;
             assert!(
                 again.plan_bytes < WORKERS * NAMED_BYTES,
@@ -296,7 +299,7 @@ fn a_plan_is_sent_once_whatever_its_values() {
         assert!(other.plan_bytes > WORKERS * 2 * NAMED_BYTES);
         // Each statement gets its own values.
         for (least, name, count) in [(0, "wren", 250), (500, "wren", 125), (996, "gull", 1)] {
-            let rows = cluster.sql(&counted(least, name)).await.unwrap();
+            let rows = cluster.sql(&counting_query(least, name)).await.unwrap();
             let found = rows.column(0).as_primitive::<Int64Type>().value(0);
             assert_eq!(found, count, "{least} {name}");
         }
@@ -324,19 +327,19 @@ fn a_worker_that_was_started_again_is_sent_the_plan_again() {
         let sql = "SELECT count(*) FROM numbers WHERE n > 10";
         let analyse = format!("EXPLAIN ANALYZE {sql}");
         client.collect(&analyse).await.unwrap();
-        let known = Sent::of(&client.collect(&analyse).await.unwrap());
+        let known = SentPlan::of(&client.collect(&analyse).await.unwrap());
         assert!(known.plan_bytes < 2 * NAMED_BYTES, "{}", known.plan_bytes);
 
         nodes.stop_worker(0).await.unwrap();
         nodes.start_worker(0).await.unwrap();
-        let asked = Sent::of(&client.collect(&analyse).await.unwrap());
+        let asked = SentPlan::of(&client.collect(&analyse).await.unwrap());
         assert!(
             asked.plan_bytes > known.plan_bytes + NAMED_BYTES,
             "{}",
             asked.plan_bytes
         );
         assert_eq!(asked.retries, "0");
-        let known_again = Sent::of(&client.collect(&analyse).await.unwrap());
+        let known_again = SentPlan::of(&client.collect(&analyse).await.unwrap());
         assert!(known_again.plan_bytes < 2 * NAMED_BYTES);
         let rows = client.collect(sql).await.unwrap();
         assert_eq!(rows.column(0).as_primitive::<Int64Type>().value(0), 990);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::Int64Type;
-use volary_tests::cluster::{Clusters, Same, Table, run};
-use volary_tests::reference::Reference;
+use volary_tests::cluster::{Comparison, TestClusters, TestTable, run};
+use volary_tests::reference::DataFusionReference;
 
 /// Number of rows of `facts` and of `others`.
 const ROWS: i64 = 1_000;
@@ -20,8 +20,8 @@ const ROWS: i64 = 1_000;
 /// - `others (k, x, v)`: sharded by `x` in 64 shards, and therefore not co-located with `facts` on
 ///   `k`.
 /// - `kinds (o, name)`: a reference table. `o` is in 10..30 or NULL.
-async fn tables() -> Clusters {
-    let clusters = Clusters::start(Reference::new(), &[1, 3, 7]).await;
+async fn tables() -> TestClusters {
+    let clusters = TestClusters::start(DataFusionReference::new(), &[1, 3, 7]).await;
     let mut clusters = clusters.unwrap();
     let some = |value: i64, null: bool| (!null).then_some(value);
     let facts = vec![
@@ -50,10 +50,10 @@ async fn tables() -> Clusters {
         ("name", Arc::new(names.collect::<StringArray>()) as ArrayRef),
     ];
     for table in [
-        Table::sharded("facts", "k", 64, rows(facts)),
-        Table::sharded("partners", "k", 64, rows(partners)),
-        Table::sharded("others", "x", 64, rows(others)),
-        Table::reference("kinds", rows(kinds)),
+        TestTable::sharded("facts", "k", 64, rows(facts)),
+        TestTable::sharded("partners", "k", 64, rows(partners)),
+        TestTable::sharded("others", "x", 64, rows(others)),
+        TestTable::reference("kinds", rows(kinds)),
     ] {
         clusters.load(&table).await.unwrap();
     }
@@ -83,16 +83,16 @@ fn rows(columns: Vec<(&'static str, ArrayRef)>) -> RecordBatch {
 }
 
 /// Checks that all queries have the rows of DataFusion alone. Shows every query whose rows differ.
-fn same_rows(queries: &[&str]) {
-    same_after(&[], Same::Rows, queries);
+fn check_rows(queries: &[&str]) {
+    check_with_settings(&[], Comparison::Rows, queries);
 }
 
 /// Checks that all queries have the rows of DataFusion alone, in the same order.
-fn same_order(queries: &[&str]) {
-    same_after(&[], Same::Sequence, queries);
+fn check_order(queries: &[&str]) {
+    check_with_settings(&[], Comparison::Sequence, queries);
 }
 
-fn same_after(settings: &[&str], same: Same, queries: &[&str]) {
+fn check_with_settings(settings: &[&str], same: Comparison, queries: &[&str]) {
     run(async {
         let mut clusters = tables().await;
         for setting in settings {
@@ -111,9 +111,9 @@ fn same_after(settings: &[&str], same: Same, queries: &[&str]) {
 /// hash function is not the one of the shards.
 #[test]
 fn as_many_shards_as_partitions_join_the_right_rows() {
-    same_after(
+    check_with_settings(
         &["SET datafusion.execution.target_partitions = 64"],
-        Same::Rows,
+        Comparison::Rows,
         &[
             "SELECT f.v, o.v AS u FROM facts f JOIN others o ON f.k = o.k",
             "SELECT f.v, o.v AS u FROM others o LEFT JOIN facts f ON f.k = o.k",
@@ -165,12 +165,12 @@ fn a_reference_table_joined_to_shards_gives_its_unmatched_rows_once() {
     }
     queries.push("SELECT a.name, b.name AS m FROM kinds a FULL JOIN kinds b ON a.o = b.o".into());
     queries.push("SELECT a.name, f.v FROM kinds a LEFT JOIN kinds b ON a.o = b.o + 1 JOIN facts f ON f.o = a.o".into());
-    same_rows(&queries.iter().map(String::as_str).collect::<Vec<_>>());
+    check_rows(&queries.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
 #[test]
 fn a_reference_table_is_counted_once() {
-    same_rows(&[
+    check_rows(&[
         "SELECT count(*) FROM kinds",
         "SELECT count(*), count(o), sum(o), min(name), avg(o) FROM kinds",
         "SELECT count(*) FROM kinds WHERE o > 15",
@@ -184,7 +184,7 @@ fn a_reference_table_is_counted_once() {
 
 #[test]
 fn unions_have_the_rows_of_every_branch_once() {
-    same_rows(&[
+    check_rows(&[
         "SELECT o FROM facts UNION ALL SELECT o FROM kinds",
         "SELECT o FROM kinds UNION ALL SELECT o FROM kinds",
         "SELECT o FROM facts UNION SELECT o FROM kinds",
@@ -203,7 +203,7 @@ fn unions_have_the_rows_of_every_branch_once() {
 
 #[test]
 fn offsets_and_limits_are_of_the_whole_result() {
-    same_rows(&[
+    check_rows(&[
         "SELECT v FROM facts ORDER BY v LIMIT 10 OFFSET 5",
         "SELECT v FROM facts ORDER BY v OFFSET 990",
         "SELECT v FROM facts ORDER BY v LIMIT 10 OFFSET 2000",
@@ -221,7 +221,7 @@ fn offsets_and_limits_are_of_the_whole_result() {
 
 #[test]
 fn a_limit_in_a_subquery_chooses_once_for_all_workers() {
-    same_rows(&[
+    check_rows(&[
         "SELECT count(*) FROM (SELECT * FROM kinds LIMIT 3) r CROSS JOIN facts f",
         "SELECT count(*) FROM facts f CROSS JOIN (SELECT * FROM kinds WHERE o > 0 LIMIT 3) r",
         "SELECT count(*) FROM (SELECT * FROM facts LIMIT 30) f CROSS JOIN kinds r",
@@ -237,7 +237,7 @@ fn a_limit_in_a_subquery_chooses_once_for_all_workers() {
 
 #[test]
 fn scalar_subqueries_are_of_all_shards() {
-    same_rows(&[
+    check_rows(&[
         "SELECT v FROM facts WHERE v > (SELECT avg(v) FROM facts)",
         "SELECT v FROM facts WHERE k = (SELECT max(k) FROM facts)",
         "SELECT v, (SELECT count(*) FROM others) AS n FROM facts WHERE v < 10",
@@ -256,7 +256,7 @@ fn scalar_subqueries_are_of_all_shards() {
 
 #[test]
 fn null_keys_are_one_group_and_match_nothing() {
-    same_rows(&[
+    check_rows(&[
         "SELECT v FROM facts WHERE k IS NULL",
         "SELECT v FROM facts WHERE k IS NULL OR k = 7",
         "SELECT v FROM facts WHERE k IS NULL AND k = 7",
@@ -277,7 +277,7 @@ fn null_keys_are_one_group_and_match_nothing() {
 /// NULL keys.
 #[test]
 fn a_cast_that_gives_null_prunes_no_rows() {
-    same_rows(&[
+    check_rows(&[
         "SELECT v FROM facts WHERE TRY_CAST(k AS TINYINT) IS NULL",
         "SELECT v FROM facts WHERE TRY_CAST(k AS TINYINT) = 100",
         "SELECT f.v, p.w FROM facts f JOIN partners p ON TRY_CAST(f.k AS TINYINT) IS NOT DISTINCT FROM TRY_CAST(p.k AS TINYINT)",
@@ -287,7 +287,7 @@ fn a_cast_that_gives_null_prunes_no_rows() {
 
 #[test]
 fn what_no_shard_can_hold_still_has_an_answer() {
-    same_rows(&[
+    check_rows(&[
         "SELECT count(*), sum(v) FROM facts WHERE k = 7 AND k = 8",
         "SELECT v FROM facts WHERE k = 7 AND k = 8",
         "SELECT k, count(*) FROM facts WHERE k = 7 AND k = 8 GROUP BY k",
@@ -305,7 +305,7 @@ fn what_no_shard_can_hold_still_has_an_answer() {
 
 #[test]
 fn groups_with_and_without_the_key_are_whole() {
-    same_rows(&[
+    check_rows(&[
         "SELECT k, o, count(*), sum(v) FROM facts GROUP BY ROLLUP (k, o)",
         "SELECT k, o, count(*) FROM facts GROUP BY GROUPING SETS ((k), (o), ())",
         "SELECT k, o, count(DISTINCT v) FROM facts GROUP BY CUBE (k, o)",
@@ -328,7 +328,7 @@ fn groups_with_and_without_the_key_are_whole() {
 /// DataFusion's own rule for runtime filters finds columns by their names.
 #[test]
 fn columns_of_one_name_are_not_taken_for_each_other() {
-    same_rows(&[
+    check_rows(&[
         // A join narrows its other side, whose rows have `o`, `v` or `k` twice.
         "SELECT f.v, o.v FROM facts f JOIN partners p ON f.k = p.k JOIN others o ON o.v = p.w WHERE o.x = 7",
         "SELECT f.o, g.o, r.x FROM facts f JOIN facts g ON f.k = g.k JOIN others r ON g.o = r.v WHERE r.x = 5",
@@ -337,7 +337,7 @@ fn columns_of_one_name_are_not_taken_for_each_other() {
         // This join runs on the workers, with a reference table as the small side.
         "SELECT f.o, g.o, r.name FROM facts f JOIN facts g ON f.k = g.k JOIN kinds r ON g.o = r.o WHERE r.name = 'kind 3'",
     ]);
-    same_order(&[
+    check_order(&[
         "SELECT f.v, g.v AS w, f.o, g.o AS p FROM facts f JOIN facts g ON f.k = g.k JOIN kinds r ON g.o = r.o ORDER BY g.v, f.v LIMIT 5",
         "SELECT f.v, g.v AS w FROM facts f JOIN facts g ON f.k = g.k WHERE f.v <> g.v ORDER BY g.v DESC, f.v LIMIT 7",
     ]);
@@ -347,7 +347,7 @@ fn columns_of_one_name_are_not_taken_for_each_other() {
 /// branches.
 #[test]
 fn the_branches_of_a_union_with_different_constants_are_ordered_and_grouped() {
-    same_order(&[
+    check_order(&[
         "SELECT c, v FROM (SELECT 2 AS c, v FROM facts UNION ALL SELECT 1 AS c, v FROM others) ORDER BY c, v",
         "SELECT c FROM (SELECT 2 AS c, v FROM facts UNION ALL SELECT 1 AS c, v FROM others) ORDER BY c LIMIT 10",
         "SELECT c FROM (SELECT 2 AS c, v FROM facts UNION ALL SELECT 1 AS c, v FROM others) ORDER BY c",
@@ -356,7 +356,7 @@ fn the_branches_of_a_union_with_different_constants_are_ordered_and_grouped() {
     // DataFusion 55 alone returns another third row: see planning/branch_limits.rs.
     run(async {
         let mut clusters = tables().await;
-        for cluster in clusters.each() {
+        for cluster in clusters.clusters_mut() {
             let sql = "SELECT c, v FROM (SELECT 2 AS c, v FROM facts WHERE k = 7 UNION ALL SELECT 1, v FROM facts WHERE k = 8) ORDER BY c, v LIMIT 3";
             let rows = cluster.sql(sql).await.unwrap();
             assert_eq!(
@@ -366,7 +366,7 @@ fn the_branches_of_a_union_with_different_constants_are_ordered_and_grouped() {
         }
         clusters.stop().await;
     });
-    same_rows(&[
+    check_rows(&[
         "SELECT c, count(*) FROM (SELECT 'b' AS c, v FROM facts UNION ALL SELECT 'a' AS c, v FROM others) GROUP BY c",
         "SELECT DISTINCT c FROM (SELECT 'b' AS c, v FROM facts UNION ALL SELECT 'a' AS c, v FROM others)",
         "SELECT c, v, row_number() OVER (PARTITION BY c ORDER BY v) AS n FROM (SELECT 2 AS c, v FROM facts UNION ALL SELECT 1, v + 10000 FROM facts)",
@@ -378,13 +378,13 @@ fn the_branches_of_a_union_with_different_constants_are_ordered_and_grouped() {
 /// out of a sort. A worker does not know that.
 #[test]
 fn what_only_the_catalog_knows_of_rows_is_not_relied_upon_by_workers() {
-    same_rows(&[
+    check_rows(&[
         "SELECT v, row_number() OVER (PARTITION BY k, o ORDER BY v) AS n FROM facts WHERE o < 1",
         "SELECT k, sum(n) FROM (SELECT k, row_number() OVER (PARTITION BY k, o ORDER BY v) AS n FROM facts WHERE o < 1) GROUP BY k",
         "SELECT k, o, count(*) FROM facts WHERE o < 1 GROUP BY k, o",
         "SELECT o, name, rank() OVER (PARTITION BY o ORDER BY name) AS n FROM kinds WHERE o > 28",
     ]);
-    same_order(&["SELECT o, v FROM facts WHERE o < 1 ORDER BY o, v LIMIT 7"]);
+    check_order(&["SELECT o, v FROM facts WHERE o < 1 ORDER BY o, v LIMIT 7"]);
 }
 
 /// Some casts keep the hash of a key, and some do not. The values that are compared are the same.
@@ -413,7 +413,7 @@ fn keys_that_are_compared_through_casts_join_the_right_rows() {
             ));
         }
     }
-    same_rows(&queries.iter().map(String::as_str).collect::<Vec<_>>());
+    check_rows(&queries.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
 /// Checks the plan, because the rows would be right wherever the tables meet.
@@ -421,7 +421,7 @@ fn keys_that_are_compared_through_casts_join_the_right_rows() {
 fn tables_with_keys_of_different_types_that_hash_alike_meet_on_the_workers() {
     run(async {
         let mut clusters = tables().await;
-        let cluster = &mut clusters.each()[1];
+        let cluster = &mut clusters.clusters_mut()[1];
         for (join, gathers) in [
             ("f.k = p.k", 1),
             ("CAST(f.k AS BIGINT) = CAST(p.k AS BIGINT)", 1),
@@ -439,7 +439,7 @@ fn tables_with_keys_of_different_types_that_hash_alike_meet_on_the_workers() {
 /// are not read. The others must not wait for them.
 #[test]
 fn joins_whose_rows_are_needed_in_some_partitions_only_end() {
-    same_rows(&[
+    check_rows(&[
         "SELECT p.w, f.v FROM (SELECT * FROM partners WHERE w = 5) p LEFT JOIN (kinds r JOIN facts f ON f.o = r.o) ON p.k = f.k",
         "SELECT p.w, f.v FROM (SELECT * FROM partners WHERE w = 5) p JOIN (kinds r JOIN facts f ON f.o = r.o) ON p.k = f.k",
         "SELECT f.v FROM kinds r JOIN facts f ON f.o = r.o WHERE f.k IN (SELECT k FROM partners WHERE w = 5)",
@@ -458,7 +458,7 @@ fn plans_that_nest_deeper_than_a_ticket_may_have_the_right_rows() {
     let joins: String = (1..24)
         .map(|n| format!(" JOIN (SELECT DISTINCT k FROM partners) p{n} ON p{n}.k = p0.k"))
         .collect();
-    same_rows(&[
+    check_rows(&[
         &format!("SELECT v, {sum} AS s FROM facts WHERE {sum} > 1000"),
         &format!("SELECT k, sum({sum}) AS s FROM facts GROUP BY k"),
         &format!("SELECT count(*) FROM facts WHERE {calls} % 7 = 3"),

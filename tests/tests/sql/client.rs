@@ -30,7 +30,7 @@ impl Session {
     async fn answer(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>> {
         let answer = self.client.run(sql).await?;
         if !is_query(sql) {
-            return Ok(DBOutput::StatementComplete(answer.written().await?));
+            return Ok(DBOutput::StatementComplete(answer.rows_written().await?));
         }
         let fields = answer.schema.fields().iter();
         let types = fields.map(|field| column_type(field.data_type())).collect();

@@ -8,7 +8,7 @@ use arrow::array::AsArray;
 use sqllogictest::{
     Normalizer, Record, Runner, default_normalizer, parse_file, strict_column_validator,
 };
-use volary_tests::cluster::{Cluster, data_directory, run};
+use volary_tests::cluster::{TestCluster, data_directory, run};
 
 use super::client::Session;
 
@@ -28,7 +28,7 @@ const LISTINGS: [(&str, &str); 3] = [
 /// A cluster that runs the files one after the other. It starts with the first file.
 pub(super) struct SharedCluster {
     workers: usize,
-    cluster: Mutex<Option<Cluster>>,
+    cluster: Mutex<Option<TestCluster>>,
 }
 
 impl SharedCluster {
@@ -61,19 +61,19 @@ impl SharedCluster {
 
     async fn run_on(
         &self,
-        cluster: &mut Option<Cluster>,
+        cluster: &mut Option<TestCluster>,
         file: &Path,
         record: bool,
     ) -> anyhow::Result<()> {
         if cluster.is_none() {
-            *cluster = Some(Cluster::start(self.workers).await?);
+            *cluster = Some(TestCluster::start(self.workers).await?);
         }
         let cluster = cluster.as_mut().context("the cluster has not started")?;
         let ran = self.run_records(cluster, file, record).await;
         // What is left is dropped even if the file has failed, so that the next one can run.
-        let left = drop_everything(cluster).await;
+        let leftovers = drop_everything(cluster).await;
         ran?;
-        match left?.as_slice() {
+        match leftovers?.as_slice() {
             [] => Ok(()),
             left => bail!("the file does not drop {}", left.join(", ")),
         }
@@ -89,7 +89,7 @@ impl SharedCluster {
 
     async fn run_records(
         &self,
-        cluster: &Cluster,
+        cluster: &TestCluster,
         file: &Path,
         record: bool,
     ) -> anyhow::Result<()> {
@@ -133,7 +133,7 @@ fn same_rows(_: Normalizer, actual: &[Vec<String>], expected: &[String]) -> bool
 }
 
 /// Drops all views, tables and saved queries, and returns their names.
-async fn drop_everything(cluster: &mut Cluster) -> anyhow::Result<Vec<String>> {
+async fn drop_everything(cluster: &mut TestCluster) -> anyhow::Result<Vec<String>> {
     let mut dropped = Vec::new();
     for (listing, kind) in LISTINGS {
         let rows = cluster.sql(listing).await?;

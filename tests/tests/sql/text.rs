@@ -97,10 +97,10 @@ fn list(items: &ArrayRef) -> Result<String, ArrowError> {
 
 /// Returns a text as it is if it cannot be taken for something else, and otherwise in quotes.
 fn text(value: &str, nested: bool) -> String {
-    let looks_otherwise = value.is_empty() || value == "NULL";
+    let is_ambiguous = value.is_empty() || value == "NULL";
     let needs_quotes =
         |character: char| character.is_whitespace() || character.is_control() || character == '\'';
-    if !(nested || looks_otherwise || value.contains(needs_quotes)) {
+    if !(nested || is_ambiguous || value.contains(needs_quotes)) {
         return value.to_owned();
     }
     let mut quoted = String::from("'");

@@ -12,7 +12,7 @@ use volary_node::node_header::NodeHeader;
 use volary_node::tls::ClientTls;
 
 use crate::config::Config;
-use crate::membership::{Call, Gateway};
+use crate::membership::{Call, GatewayClient};
 
 /// Idle time after which the connection to the gateway is closed. A gateway has thousands of
 /// workers, and should not hold an idle connection to each.
@@ -26,9 +26,9 @@ const INTRODUCE: Call = Call {
 
 /// Asks the gateway that the worker has joined.
 #[derive(Debug)]
-pub(super) struct Introductions(Gateway);
+pub(super) struct Introducer(GatewayClient);
 
-impl Introductions {
+impl Introducer {
     /// Builds a connection to the gateway. `sealer` has the cluster's key.
     pub(super) fn new(
         config: &Config,
@@ -38,13 +38,13 @@ impl Introductions {
     ) -> Result<Self> {
         let options = ChannelOptions {
             tls,
-            closed_after: Some(CLOSED_AFTER),
+            idle_timeout: Some(CLOSED_AFTER),
             // A client's ticket may be large, and a node must identify itself before it sends a
             // large message.
             node_header: Some(Arc::new(NodeHeader::new(sealer.clone()))),
             ..ChannelOptions::default()
         };
-        Gateway::connected(config, sealer, &options, runtimes.io()).map(Self)
+        GatewayClient::with_options(config, sealer, &options, runtimes.io()).map(Self)
     }
 
     /// Returns the gateway's answer.

@@ -30,10 +30,10 @@ use volary_flight_proto::{Error, Result};
 use volary_node::Runtimes;
 use volary_node::client_rows::ClientMessages;
 use volary_node::deadline::Deadline;
-use volary_node::unfinished::Sender;
+use volary_node::message_budget::Sender;
 
 use crate::context::WorkerContext;
-use introduction::Introductions;
+use introduction::Introducer;
 pub(crate) use service::ClientService;
 
 const AUTHORIZATION: &str = "authorization";
@@ -43,22 +43,22 @@ pub type HandshakeMessages = BoxStream<'static, Result<HandshakeResponse, Status
 
 /// Serves the calls of clients.
 #[derive(Debug, Clone)]
-pub struct Clients {
+pub struct ClientCalls {
     context: Arc<WorkerContext>,
-    introductions: Arc<Introductions>,
+    introducer: Arc<Introducer>,
 }
 
-impl Clients {
+impl ClientCalls {
     /// Builds the service for clients from what all calls share.
     ///
     /// # Errors
     /// Returns `INVALID_ARGUMENT` if the gateway's address is not a valid one.
     pub fn new(context: Arc<WorkerContext>, runtimes: &Runtimes) -> Result<Self> {
         let (tls, sealer) = (context.tls.clone(), context.sealer.clone());
-        let introductions = Introductions::new(&context.config, tls, sealer, runtimes)?;
+        let introductions = Introducer::new(&context.config, tls, sealer, runtimes)?;
         Ok(Self {
             context,
-            introductions: Arc::new(introductions),
+            introducer: Arc::new(introductions),
         })
     }
 
@@ -68,23 +68,23 @@ impl Clients {
     /// # Errors
     /// Returns the gateway's errors about the client and its ticket: `UNAUTHENTICATED`,
     /// `PERMISSION_DENIED`. Returns `UNAVAILABLE` for a ticket that is for another worker.
-    pub async fn rows(&self, request: Request<Ticket>) -> Result<ClientMessages> {
-        let introduction = introduction_of(&request, request.get_ref().ticket.clone())?;
-        self.refuse_others(&introduction.ticket)?;
-        let asked = Deadline::of(request.metadata(), Duration::MAX);
-        let introducing = self.introductions.introduce(&introduction);
-        let introduced = asked.bound(introducing).await?;
+    pub async fn redeem_ticket(&self, request: Request<Ticket>) -> Result<ClientMessages> {
+        let introduction = introduction_from_request(&request, request.get_ref().ticket.clone())?;
+        self.check_is_direct_ticket(&introduction.ticket)?;
+        let call_deadline = Deadline::from_metadata(request.metadata(), Duration::MAX);
+        let introducing = self.introducer.introduce(&introduction);
+        let introduced = call_deadline.run_until(introducing).await?;
         let ticket = introduced.ticket.ok_or_else(|| {
             Error::internal("the gateway's answer does not contain the opened ticket")
         })?;
-        let part = part::Part::of(&self.context, ticket, asked)?;
+        let part = part::ResultPart::of(&self.context, ticket, call_deadline)?;
         part.messages(Arc::clone(&self.context))
     }
 
     /// Refuses a ticket that does not even claim to be a ticket for a part of the rows. No gateway
     /// need be asked about such a ticket.
-    fn refuse_others(&self, ticket: &[u8]) -> Result<()> {
-        if Sealer::claims(Purpose::Direct, ticket) {
+    fn check_is_direct_ticket(&self, ticket: &[u8]) -> Result<()> {
+        if Sealer::claims_purpose(Purpose::Direct, ticket) {
             return Ok(());
         }
         let opened: Result<DirectTicket> = self.context.sealer.open(Purpose::Direct, ticket);
@@ -93,13 +93,13 @@ impl Clients {
 
     /// Finds out who sends a large message. The future yields a user that a gateway knows, or an
     /// error.
-    pub(crate) fn introduced(
+    pub(crate) fn identify_sender(
         &self,
         headers: &HeaderMap,
         peer: Option<SocketAddr>,
-    ) -> volary_node::undecided::Introduction {
-        let introductions = Arc::clone(&self.introductions);
-        let introduction = introduction(headers, peer, Bytes::new());
+    ) -> volary_node::unidentified_calls::Introduction {
+        let introductions = Arc::clone(&self.introducer);
+        let introduction = build_introduction(headers, peer, Bytes::new());
         async move {
             let introduced = introductions.introduce(&introduction?).await?;
             Ok(Sender::User(introduced.user.into()))
@@ -118,7 +118,7 @@ impl Clients {
         // No gateway is asked about a client that shows no credentials. Such a client learns
         // nothing here, and gets no rows either.
         let introduced = match introduction.authorization {
-            Some(_) => self.introductions.introduce(&introduction).await?,
+            Some(_) => self.introducer.introduce(&introduction).await?,
             None => Default::default(),
         };
         // Older clients read the token from the message.
@@ -143,11 +143,14 @@ impl Clients {
 ///
 /// # Errors
 /// Returns `INVALID_ARGUMENT` if the authorization header is not text.
-pub(crate) fn introduction_of<T>(request: &Request<T>, ticket: Bytes) -> Result<Introduction> {
-    introduction(request.metadata().as_ref(), request.remote_addr(), ticket)
+pub(crate) fn introduction_from_request<T>(
+    request: &Request<T>,
+    ticket: Bytes,
+) -> Result<Introduction> {
+    build_introduction(request.metadata().as_ref(), request.remote_addr(), ticket)
 }
 
-fn introduction(
+fn build_introduction(
     headers: &HeaderMap,
     peer: Option<SocketAddr>,
     ticket: Bytes,

@@ -17,17 +17,17 @@ use crate::context::WorkerContext;
 use crate::fragment::run;
 
 /// The part of a result that a ticket asks for, and its deadline.
-pub(super) struct Part {
+pub(super) struct ResultPart {
     query_id: QueryId,
     ticket: FragmentTicket,
-    announced: SchemaRef,
+    announced_schema: SchemaRef,
     deadline: Deadline,
     /// The user of the query. Users get places in turn, so that one client's calls do not delay
     /// those of others.
-    client: String,
+    user: String,
 }
 
-impl Part {
+impl ResultPart {
     /// Reads what a ticket for this worker asks for. `asked` is the deadline of the client's call.
     ///
     /// # Errors
@@ -36,21 +36,21 @@ impl Part {
     pub(super) fn of(
         context: &WorkerContext,
         ticket: DirectTicket,
-        asked: Deadline,
+        call_deadline: Deadline,
     ) -> Result<Self> {
         let limit = Duration::from_millis(ticket.timeout_ms);
         let part = ticket
             .part
             .ok_or_else(|| Error::invalid("the ticket names no part of the rows"))?;
-        context.check_addressee_in_short(part.cluster, part.worker_id)?;
+        context.check_ticket_addressee(part.cluster, part.worker_id)?;
         context.history.check(part.lineage.as_ref())?;
         let announced: Schema = ipc::schema_from_bytes(&ticket.announced)?;
         Ok(Self {
             query_id: part.query_id()?,
             ticket: part,
-            announced: Arc::new(announced),
-            client: ticket.query.map(|query| query.user).unwrap_or_default(),
-            deadline: asked.within_part(limit),
+            announced_schema: Arc::new(announced),
+            user: ticket.query.map(|query| query.user).unwrap_or_default(),
+            deadline: call_deadline.with_ticket_timeout(limit),
         })
     }
 
@@ -59,23 +59,26 @@ impl Part {
         let Self {
             query_id,
             ticket,
-            announced,
+            announced_schema: announced,
             deadline,
-            client,
+            user: client,
         } = self;
         let span = tracing::info_span!("part", %query_id, worker = %context.id);
-        let given = context.fragments.given(&ticket)?.ok_or_else(|| {
-            Error::invalid("the ticket for a part of the rows does not contain its fragment")
-        })?;
-        let at = format!("query {query_id}: worker {}", context.id);
-        let started = run::rows(context, ticket, given, client, deadline.limit());
-        let started = started.instrument(span.clone());
+        let fragment = context
+            .fragment_cache
+            .ticket_fragment(&ticket)?
+            .ok_or_else(|| {
+                Error::invalid("the ticket for a part of the rows does not contain its fragment")
+            })?;
+        let error_context = format!("query {query_id}: worker {}", context.id);
+        let running_rows = run::run_for_client(context, ticket, fragment, client, deadline.limit());
+        let started = running_rows.instrument(span.clone());
         let target = Arc::clone(&announced);
         let rows = stream::once(started)
             .map_ok(move |rows| client_rows(rows, Arc::clone(&target), CLIENT_BATCH_BYTES))
             .try_flatten();
-        let rows = until(deadline, rows)
-            .map_err(move |error| error.at(&at))
+        let rows = end_at_deadline(deadline, rows)
+            .map_err(move |error| error.at(&error_context))
             .inspect_err(move |error| {
                 span.in_scope(|| {
                     tracing::info!(error = format_args!("{error:#}"), "part failed");
@@ -86,11 +89,11 @@ impl Part {
 }
 
 /// Returns the rows until the deadline passes, and then an error instead of the remaining rows.
-fn until<T>(
+fn end_at_deadline<T>(
     deadline: Deadline,
     rows: impl Stream<Item = Result<T>> + Send + 'static,
 ) -> impl Stream<Item = Result<T>> + Send {
-    let open = (Box::pin(rows), Box::pin(deadline.passes()));
+    let open = (Box::pin(rows), Box::pin(deadline.wait_expired()));
     stream::unfold(Some(open), |open| async move {
         let (mut rows, mut passes) = open?;
         tokio::select! {
@@ -114,9 +117,9 @@ mod tests {
 
     #[tokio::test]
     async fn rows_that_take_too_long_end_with_an_error() {
-        let deadline = Deadline::of(&MetadataMap::new(), Duration::from_millis(5));
+        let deadline = Deadline::from_metadata(&MetadataMap::new(), Duration::from_millis(5));
         let rows = stream::iter([Ok(1)]).chain(stream::pending());
-        let all: Vec<_> = until(deadline, rows).collect().await;
+        let all: Vec<_> = end_at_deadline(deadline, rows).collect().await;
         assert!(
             matches!(&all[..], [Ok(1), Err(error)] if error.code() == ErrorCode::DeadlineExceeded)
         );
@@ -124,9 +127,9 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_follows_an_error() {
-        let deadline = Deadline::of(&MetadataMap::new(), Duration::from_secs(60));
+        let deadline = Deadline::from_metadata(&MetadataMap::new(), Duration::from_secs(60));
         let rows = stream::iter([Ok(1), Err(Error::internal("broken")), Ok(2)]);
-        let all: Vec<_> = until(deadline, rows).collect().await;
+        let all: Vec<_> = end_at_deadline(deadline, rows).collect().await;
         assert!(matches!(&all[..], [Ok(1), Err(_)]));
     }
 }

@@ -16,31 +16,31 @@ use datafusion::physical_plan::ExecutionPlan;
 use object_store::ObjectMeta;
 use parking_lot::Mutex;
 use prost::Message;
-use volary_flight_proto::fragment::{Expected, MemberRows, Parameters, ScanShards, ShardScan};
+use volary_flight_proto::fragment::{ExpectedRows, MemberRows, Parameters, ScanShards, ShardScan};
 use volary_flight_proto::ids::TableId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 
-use super::relay::Relaying;
+use super::relay::MemberRelay;
 use crate::scan::SegmentSource;
 use crate::segment::{SegmentReaders, may_have_several_pages};
-use crate::storage::{Counted, Segment, Storage};
+use crate::storage::{CountedRows, Segment, Storage};
 
 /// The shards and values that a fragment is bound to for one ticket.
 #[derive(Debug)]
-pub struct Bindings {
+pub struct TicketBindings {
     /// The writes that the fragment sees.
     pub snapshot: Snapshot,
     /// The shards of each scan, and what the catalog has counted of them.
     pub scans: Vec<ScanShards>,
     /// The writes that the catalog has counted; `None` if they are those of the snapshot.
-    pub counted: Option<Snapshot>,
+    pub counted_writes: Option<Snapshot>,
     /// The encoded values, by the ordinal of their parameter.
     pub values: Vec<Bytes>,
 }
 
-impl Bindings {
+impl TicketBindings {
     /// Takes the bindings from a ticket.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Bindings {
                 .snapshot
                 .ok_or_else(|| Error::invalid("the ticket has no snapshot"))?,
             scans: ticket.scans,
-            counted: ticket.counted,
+            counted_writes: ticket.counted,
             values: parameters.values,
         })
     }
@@ -74,11 +74,11 @@ pub struct Binder {
     storage: Storage,
     runtime_env: Arc<RuntimeEnv>,
     parquet: TableParquetOptions,
-    bindings: Bindings,
+    bindings: TicketBindings,
     partition_of_shard: BTreeMap<u32, usize>,
     partitions: usize,
     /// Builds the leaves that read the rows of other workers, if the fragment relays.
-    relaying: Option<Relaying>,
+    relay: Option<MemberRelay>,
     max_partitions: usize,
     /// Size up to which a segment is compared with its checksum when it is first needed, in bytes.
     check_bytes: u64,
@@ -91,7 +91,7 @@ impl Binder {
         storage: Storage,
         runtime_env: Arc<RuntimeEnv>,
         parquet: TableParquetOptions,
-        bindings: Bindings,
+        bindings: TicketBindings,
         max_partitions: usize,
     ) -> Self {
         let mut partition_of_shard: BTreeMap<u32, usize> = bindings
@@ -110,7 +110,7 @@ impl Binder {
             bindings,
             partition_of_shard,
             partitions,
-            relaying: None,
+            relay: None,
             max_partitions,
             check_bytes: 0,
             segments: Mutex::new(Vec::new()),
@@ -119,14 +119,17 @@ impl Binder {
 
     /// Sets the members whose rows the fragment merges, if it relays.
     #[must_use]
-    pub fn relaying(self, relaying: Option<Relaying>) -> Self {
-        Self { relaying, ..self }
+    pub fn with_relay(self, relaying: Option<MemberRelay>) -> Self {
+        Self {
+            relay: relaying,
+            ..self
+        }
     }
 
     /// Sets the size, in bytes, up to which a segment is compared with its checksum when it is
     /// first needed.
     #[must_use]
-    pub(crate) fn checking(self, check_bytes: usize) -> Self {
+    pub(crate) fn with_check_bytes(self, check_bytes: usize) -> Self {
         Self {
             check_bytes: check_bytes as u64,
             ..self
@@ -137,8 +140,8 @@ impl Binder {
     ///
     /// # Errors
     /// Returns `INVALID_ARGUMENT` if the fragment does not say what the members run.
-    pub fn members(&self, rows: &MemberRows) -> Result<Arc<dyn ExecutionPlan>> {
-        let relaying = self.relaying.as_ref().ok_or_else(|| {
+    pub fn bind_members(&self, rows: &MemberRows) -> Result<Arc<dyn ExecutionPlan>> {
+        let relaying = self.relay.as_ref().ok_or_else(|| {
             Error::invalid(
                 "the fragment reads the rows of other workers, but does not say what they run",
             )
@@ -155,7 +158,7 @@ impl Binder {
     ///
     /// # Errors
     /// Returns `INVALID_ARGUMENT` if the ticket has no value for the parameter.
-    pub fn value(&self, ordinal: u32) -> Result<&Bytes> {
+    pub fn parameter_value(&self, ordinal: u32) -> Result<&Bytes> {
         let values = &self.bindings.values;
         values.get(ordinal as usize).ok_or_else(|| {
             Error::invalid(format!(
@@ -170,9 +173,12 @@ impl Binder {
     /// # Errors
     /// Returns `INVALID_ARGUMENT` if the scan does not fit its ticket, and `NOT_FOUND` if the table
     /// was dropped.
-    pub fn bind(&self, scan: &ShardScan) -> Result<Arc<dyn ExecutionPlan>> {
+    pub fn bind_scan(&self, scan: &ShardScan) -> Result<Arc<dyn ExecutionPlan>> {
         let schema = Arc::new(ipc::schema_from_bytes(&scan.table_schema)?);
-        let Files { groups, have_pages } = self.files(scan)?;
+        let Files {
+            groups,
+            may_have_pages: have_pages,
+        } = self.files(scan)?;
         let mut parquet = self.parquet.clone();
         parquet.global.enable_page_index = have_pages;
         let store = ObjectStoreUrl::local_filesystem();
@@ -230,21 +236,23 @@ impl Binder {
         &self,
         table: TableId,
         shard: u32,
-        expected: Option<Expected>,
+        expected: Option<ExpectedRows>,
         files: &mut Files,
         partition: usize,
     ) -> Result<()> {
-        let Bindings {
-            snapshot, counted, ..
+        let TicketBindings {
+            snapshot,
+            counted_writes: counted,
+            ..
         } = &self.bindings;
-        let counted = expected.map(|expected| Counted {
+        let counted = expected.map(|expected| CountedRows {
             expected,
-            by: counted.as_ref().unwrap_or(snapshot),
+            counted_writes: counted.as_ref().unwrap_or(snapshot),
         });
         let segments = self.storage.segments(table, shard, snapshot, counted)?;
         for segment in &segments {
             segment.check_once(self.check_bytes)?;
-            files.have_pages |= may_have_several_pages(segment.rows(), segment.bytes());
+            files.may_have_pages |= may_have_several_pages(segment.rows(), segment.bytes());
             let file = PartitionedFile::new_from_meta(ObjectMeta {
                 location: segment.object_path()?,
                 // A segment never changes. With a fixed time, what is cached of it stays valid.
@@ -265,14 +273,14 @@ struct Files {
     /// The files of each partition.
     groups: Vec<FileGroup>,
     /// True if a segment may have several pages in a column.
-    have_pages: bool,
+    may_have_pages: bool,
 }
 
 impl Files {
     fn new(partitions: usize) -> Self {
         Self {
             groups: vec![FileGroup::default(); partitions],
-            have_pages: false,
+            may_have_pages: false,
         }
     }
 }

@@ -58,7 +58,7 @@ impl PhysicalProtoConverterExtension for AllowList {
         context: &PhysicalPlanDecodeContext<'_>,
     ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
         if let Some(kind) = &node.physical_plan_type
-            && let Err(name) = check(kind)
+            && let Err(name) = check_operator(kind)
         {
             return Err(Error::new(
                 ErrorCode::PermissionDenied,
@@ -110,7 +110,7 @@ impl PhysicalProtoConverterExtension for AllowList {
 /// Allows the operators on the list, which work on rows only. Returns the name of any other
 /// operator as an error. The match has no catch-all arm, so that every new operator of DataFusion
 /// has to be judged.
-fn check(kind: &PhysicalPlanType) -> std::result::Result<(), &'static str> {
+fn check_operator(kind: &PhysicalPlanType) -> std::result::Result<(), &'static str> {
     match kind {
         PhysicalPlanType::Projection(_)
         | PhysicalPlanType::Filter(_)
@@ -173,8 +173,8 @@ impl PhysicalExtensionCodec for Binder {
             )
         })?;
         match &leaf.kind {
-            Some(leaf::Kind::Scan(scan)) => Ok(self.bind(scan)?),
-            Some(leaf::Kind::Members(rows)) => Ok(self.members(rows)?),
+            Some(leaf::Kind::Scan(scan)) => Ok(self.bind_scan(scan)?),
+            Some(leaf::Kind::Members(rows)) => Ok(self.bind_members(rows)?),
             None => not_impl_err!("a leaf must be a scan or the rows of other workers"),
         }
     }
@@ -202,11 +202,11 @@ impl PhysicalExtensionCodec for Binder {
             )
         })?;
         match (parameter.kind, inputs) {
-            (Some(parameter::Kind::Literal(ordinal)), []) => {
-                Ok(Arc::new(Literal::new(scalar(self.value(ordinal)?)?)))
-            }
+            (Some(parameter::Kind::Literal(ordinal)), []) => Ok(Arc::new(Literal::new(scalar(
+                self.parameter_value(ordinal)?,
+            )?))),
             (Some(parameter::Kind::KeySet(ordinal)), [key]) => {
-                let keys = KeySetExpr::from_bytes(Arc::clone(key), self.value(ordinal)?)?;
+                let keys = KeySetExpr::from_bytes(Arc::clone(key), self.parameter_value(ordinal)?)?;
                 Ok(Arc::new(keys))
             }
             _ => not_impl_err!(

@@ -12,21 +12,21 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::prelude::SessionContext;
 use parking_lot::Mutex;
 use volary_flight_proto::fragment::Fragment;
-use volary_node::memory::Limit;
+use volary_node::memory::ByteLimit;
 use volary_node::value_limit::{self, ValueLimit};
 
 use super::optimize::session_config;
 
 /// Maximum number of environments. There may be one for each combination of time zone and batch
 /// size; gateways mostly use one of each.
-const MOST: usize = 64;
+const MAX_ENVIRONMENTS: usize = 64;
 
 /// The environments, by the settings of fragments.
 #[derive(Debug)]
-pub struct Environments {
+pub struct FragmentEnvironments {
     /// Limit for the size of values that functions make.
-    values: Limit,
-    known: Mutex<HashMap<Settings, Arc<TaskContext>>>,
+    value_limit: ByteLimit,
+    by_settings: Mutex<HashMap<Settings, Arc<TaskContext>>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -36,18 +36,18 @@ struct Settings {
     time_zone: String,
 }
 
-impl Environments {
+impl FragmentEnvironments {
     /// Creates an empty set of environments. `values` limits the size of values that functions
     /// make.
-    pub fn new(values: Limit) -> Self {
+    pub fn new(values: ByteLimit) -> Self {
         Self {
-            values,
-            known: Mutex::default(),
+            value_limit: values,
+            by_settings: Mutex::default(),
         }
     }
 
     /// Returns the environment of a fragment.
-    pub fn of(
+    pub fn for_fragment(
         &self,
         fragment: &Fragment,
         target_partitions: usize,
@@ -58,7 +58,7 @@ impl Environments {
             target_partitions,
             time_zone: fragment.time_zone.clone(),
         };
-        if let Some(known) = self.known.lock().get(&settings) {
+        if let Some(known) = self.by_settings.lock().get(&settings) {
             return Arc::clone(known);
         }
         let config = session_config(
@@ -66,22 +66,24 @@ impl Environments {
             target_partitions,
             &fragment.time_zone,
         );
-        let config = ValueLimit(self.values).set(config);
+        let config = ValueLimit(self.value_limit).set(config);
         let session = SessionContext::new_with_config_rt(config, Arc::clone(runtime_env));
-        let known = session.state();
-        for function in value_limit::bounded(known.scalar_functions().values(), self.values) {
+        let state = session.state();
+        for function in
+            value_limit::bounded_functions(state.scalar_functions().values(), self.value_limit)
+        {
             session.register_udf(ScalarUDF::clone(&function));
         }
-        let aggregates = known.aggregate_functions().values();
-        for function in value_limit::bounded_aggregates(aggregates, self.values) {
+        let aggregates = state.aggregate_functions().values();
+        for function in value_limit::bounded_aggregates(aggregates, self.value_limit) {
             session.register_udaf(AggregateUDF::clone(&function));
         }
-        let made = session.task_ctx();
-        let mut all = self.known.lock();
-        if all.len() >= MOST {
-            all.clear();
+        let environment = session.task_ctx();
+        let mut by_settings = self.by_settings.lock();
+        if by_settings.len() >= MAX_ENVIRONMENTS {
+            by_settings.clear();
         }
-        all.insert(settings, Arc::clone(&made));
-        made
+        by_settings.insert(settings, Arc::clone(&environment));
+        environment
     }
 }

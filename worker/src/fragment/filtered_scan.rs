@@ -52,7 +52,7 @@ pub(super) fn decode(
     let columns = filter.projection.iter().map(|column| *column as usize);
     let columns: Vec<usize> = columns.collect();
     if filter.fetch.is_none()
-        && let Some(filtered) = filtered(&scan, &predicate, &columns)?
+        && let Some(filtered) = push_filter_into_scan(&scan, &predicate, &columns)?
     {
         return Ok(filtered);
     }
@@ -67,19 +67,19 @@ pub(super) fn decode(
 
 /// Returns a scan that applies the predicate itself and returns these columns. Returns `None` if
 /// the scan cannot do all of that.
-pub(crate) fn filtered(
+pub(crate) fn push_filter_into_scan(
     scan: &Arc<dyn ExecutionPlan>,
     predicate: &Arc<dyn PhysicalExpr>,
     columns: &[usize],
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let schema = scan.schema();
-    let known = schema.fields().len();
+    let column_count = schema.fields().len();
     let Some(scan) = scan.downcast_ref::<DataSourceExec>() else {
         return Ok(None);
     };
     // The scan evaluates the predicate only on rows that it reads, and in an order of its own. So a
     // volatile expression, whose value may differ each time, stays above the scan.
-    if columns.iter().any(|column| *column >= known)
+    if columns.iter().any(|column| *column >= column_count)
         || predicate.data_type(&schema)? != DataType::Boolean
         || is_volatile(predicate)
     {
@@ -97,7 +97,7 @@ pub(crate) fn filtered(
     let Some(source) = pushed.updated_node.filter(|_| all_pushed) else {
         return Ok(None);
     };
-    if columns.iter().copied().eq(0..known) {
+    if columns.iter().copied().eq(0..column_count) {
         return Ok(Some(Arc::new(DataSourceExec::new(source))));
     }
     let projection = ProjectionExprs::from_indices(columns, &schema);

@@ -16,13 +16,13 @@ use volary_flight_proto::frame::Frame;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A stream of messages, with a sign of life whenever there was no message for the interval.
-pub struct WithKeepAlive {
+pub struct KeepAliveStream {
     messages: BoxStream<'static, Result<FlightData, Status>>,
     interval: Duration,
     silence: Option<Pin<Box<Sleep>>>,
 }
 
-impl WithKeepAlive {
+impl KeepAliveStream {
     /// Builds the stream over `messages`.
     pub fn new(
         messages: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
@@ -36,7 +36,7 @@ impl WithKeepAlive {
     }
 }
 
-impl Stream for WithKeepAlive {
+impl Stream for KeepAliveStream {
     type Item = Result<FlightData, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -69,7 +69,7 @@ mod tests {
     #[tokio::test]
     async fn signs_of_life_come_until_there_is_something_to_send_and_between_messages() {
         let (sender, receiver) = futures::channel::mpsc::unbounded();
-        let mut messages = WithKeepAlive::new(receiver, Duration::ZERO);
+        let mut messages = KeepAliveStream::new(receiver, Duration::ZERO);
         let sign = Frame::keep_alive().to_bytes();
         let rows = FlightData {
             data_body: vec![1].into(),
@@ -90,7 +90,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_at_hand_is_sent_without_them() {
         let rows = stream::iter((0..100).map(|_| Ok(FlightData::default())));
-        let messages = WithKeepAlive::new(rows, Duration::ZERO);
+        let messages = KeepAliveStream::new(rows, Duration::ZERO);
         assert_eq!(messages.count().await, 100);
     }
 }

@@ -14,18 +14,16 @@ mod batch_rows;
 pub mod bind;
 /// Sends rows in the order of their hash buckets.
 mod bucket_order;
+/// Caches fragments from one ticket to the next.
+pub mod cache;
 /// Decodes the plan of a fragment, with an allow-list of operators.
 pub mod decode;
 /// Environments that fragments run in.
 pub mod environment;
 /// Decodes filters into the scans that apply them.
 pub(crate) mod filtered_scan;
-/// Sends small answers in one piece.
-pub(crate) mod in_one_piece;
 /// Sends signs of life between the messages of a fragment.
 pub mod keep_alive;
-/// Caches fragments from one ticket to the next.
-pub mod kept;
 /// Runs the optimizer rules that need to know the segments.
 pub mod optimize;
 /// Merges the rows of other workers for a gateway.
@@ -34,3 +32,5 @@ pub mod relay;
 pub mod run;
 /// Lists the running fragments.
 pub mod running;
+/// Sends small answers in one piece.
+pub(crate) mod small_answer;

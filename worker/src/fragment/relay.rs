@@ -13,9 +13,9 @@ use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 use volary_gather::members::{Members, MembersExec};
-use volary_gather::report::Reports;
-use volary_gather::request::Question;
-use volary_gather::{KnownBy, Limits, Peers, Target, Window};
+use volary_gather::report::StreamReports;
+use volary_gather::request::RequestSpec;
+use volary_gather::{FragmentHolders, GatherLimits, Peers, Window, WorkerTarget};
 use volary_node::channel::NodeClient;
 
 use crate::context::WorkerContext;
@@ -35,21 +35,21 @@ const RETRY_FOR: Duration = Duration::from_secs(1);
 
 /// The members of a ticket, and what they run.
 #[derive(Debug)]
-pub struct Relaying {
+pub struct MemberRelay {
     context: Arc<WorkerContext>,
     relayed: Relayed,
     query_id: QueryId,
     snapshot: Snapshot,
     owner: u32,
-    counted: Option<Snapshot>,
+    counted_writes: Option<Snapshot>,
     lineage: Lineage,
     parameters: Bytes,
-    members: Vec<Target>,
+    members: Vec<WorkerTarget>,
     addresses: BTreeMap<WorkerId, String>,
-    reports: Reports,
+    reports: StreamReports,
 }
 
-impl Relaying {
+impl MemberRelay {
     /// Reads from a ticket what is to be relayed. Returns `None` if the fragment reads the worker's
     /// own rows.
     ///
@@ -68,9 +68,9 @@ impl Relaying {
                 "the ticket of a relay names no workers whose rows to merge",
             ));
         }
-        let members = ticket.members.iter().map(|member| Target {
+        let members = ticket.members.iter().map(|member| WorkerTarget {
             worker: WorkerId(member.worker_id),
-            others: Vec::new(),
+            replicas: Vec::new(),
             scans: member.scans.clone(),
             members: Vec::new(),
         });
@@ -86,12 +86,12 @@ impl Relaying {
                 .snapshot
                 .clone()
                 .ok_or_else(|| Error::invalid("the ticket has no snapshot"))?,
-            counted: ticket.counted.clone(),
+            counted_writes: ticket.counted.clone(),
             lineage: ticket.lineage.unwrap_or_default(),
             parameters: ticket.parameters.clone(),
             members: members.collect(),
             addresses: addresses.collect(),
-            reports: Reports::default(),
+            reports: StreamReports::default(),
         }))
     }
 
@@ -103,12 +103,12 @@ impl Relaying {
         let context = &self.context;
         let schema = Arc::new(ipc::schema_from_bytes(&rows.schema)?);
         let fragment_id = FragmentId::of(&self.relayed.fragment);
-        let question = Question {
+        let question = RequestSpec {
             announced: None,
             query_id: self.query_id,
             owner: self.owner,
             snapshot: self.snapshot.clone(),
-            counted: self.counted.clone(),
+            counted: self.counted_writes.clone(),
             lineage: self.lineage,
             peers: Arc::new(MemberPeers {
                 context: Arc::clone(context),
@@ -117,7 +117,7 @@ impl Relaying {
             limits: self.limits(),
             fragment_id,
             fragment: self.relayed.fragment.clone(),
-            known_by: context.known_fragments.get(fragment_id),
+            holders: context.known_fragments.holders(fragment_id),
             parameters: self.parameters.clone(),
             schema: Arc::clone(&schema),
             reports: self.reports.clone(),
@@ -125,7 +125,7 @@ impl Relaying {
         // The memory is divided by the number of fragments that relay now. The places limit this
         // number, so that each fragment leaves the others their part.
         let memory = context.config.memory.limit.bytes() / SHARE_OF_MEMORY;
-        let memory = memory / context.relaying.running().max(1);
+        let memory = memory / context.relay_admission.running().max(1);
         let members = Members::new(self.members.clone(), question, memory);
         Ok(MembersExec::new(
             schema,
@@ -135,21 +135,21 @@ impl Relaying {
     }
 
     /// Returns what the members reported.
-    pub fn reports(&self) -> &Reports {
+    pub fn reports(&self) -> &StreamReports {
         &self.reports
     }
 
     /// Returns the limits for the streams of the members. The gateway sets the idle timeout and the
     /// batch size, which is capped here. All other limits are this worker's own.
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> GatherLimits {
         let relayed = &self.relayed;
         let batch_bytes = usize::try_from(relayed.batch_bytes).unwrap_or(usize::MAX);
-        Limits {
+        GatherLimits {
             idle_timeout: Duration::from_millis(relayed.idle_timeout_ms.into()),
-            retry_for: RETRY_FOR,
+            retry_timeout: RETRY_FOR,
             batch_bytes: batch_bytes.min(MAX_BATCH_BYTES),
             stream_window_bytes: STREAM_WINDOW_BYTES,
-            message: self.context.config.message_limit(),
+            message_limit: self.context.config.message_limit(),
             memory_setting: "worker.memory.limit",
         }
     }
@@ -173,7 +173,7 @@ impl Peers for MemberPeers {
 
     fn client(&self, worker: WorkerId, window: Window) -> Result<NodeClient> {
         let address = self.address(worker)?;
-        self.context.connections.get(worker, window, &address)
+        self.context.connections.client(worker, window, &address)
     }
 
     fn address(&self, worker: WorkerId) -> Result<String> {
@@ -190,7 +190,7 @@ impl Peers for MemberPeers {
         }
     }
 
-    fn failure(&self, worker: WorkerId, error: Error) -> Error {
+    fn with_worker_name(&self, worker: WorkerId, error: Error) -> Error {
         let name = self.name(worker);
         match error.code() {
             // If gateways reach all workers, but the workers do not reach each other, every relayed
@@ -204,7 +204,7 @@ impl Peers for MemberPeers {
 
     fn sort_live_first(&self, _: &mut [WorkerId]) {}
 
-    fn known_by(&self, fragment: FragmentId) -> Arc<KnownBy> {
-        self.context.known_fragments.get(fragment)
+    fn fragment_holders(&self, fragment: FragmentId) -> Arc<FragmentHolders> {
+        self.context.known_fragments.holders(fragment)
     }
 }

@@ -30,22 +30,22 @@ use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 use volary_gather::members::MembersExec;
 use volary_gather::merge::BucketMergeExec;
-use volary_gather::report::Reports;
-use volary_node::admission::{Admission, Place};
+use volary_gather::report::StreamReports;
+use volary_node::admission::{Admission, RunPlace};
 use volary_node::batches::CoalesceBytes;
 use volary_node::buckets::Buckets;
 use volary_node::client_rows::client_rows;
-use volary_node::memory::outgoing;
-use volary_node::run::{runnable, shown_with_metrics};
-use volary_node::runtimes::{CpuStream, StopsWhenDropped};
+use volary_node::memory::reserve_outgoing;
+use volary_node::run::{display_with_metrics, make_runnable};
+use volary_node::runtimes::{CpuStream, PlanOwner};
 
-use super::bind::{Binder, Bindings};
-use super::bucket_order::{BucketOrder, Outlines, in_bucket_order};
+use super::bind::{Binder, TicketBindings};
+use super::bucket_order::{BucketOrder, Outlines, execute_in_bucket_order};
+use super::cache::TicketFragment;
 use super::decode::decode;
-use super::keep_alive::WithKeepAlive;
-use super::kept::Given;
+use super::keep_alive::KeepAliveStream;
 use super::optimize::optimize;
-use super::relay::Relaying;
+use super::relay::MemberRelay;
 use super::running::ListedFragment;
 use crate::config::CLIENT_TIMEOUT;
 use crate::context::WorkerContext;
@@ -76,26 +76,29 @@ const MOST_BUCKETS: usize = 1 << 17;
 /// # Errors
 /// Returns `INVALID_ARGUMENT` if an id in the ticket is not valid, or if its fragment cannot be
 /// decoded.
-pub fn messages(context: Arc<WorkerContext>, ticket: FragmentTicket) -> Result<WithKeepAlive> {
+pub fn run_for_gateway(
+    context: Arc<WorkerContext>,
+    ticket: FragmentTicket,
+) -> Result<KeepAliveStream> {
     let query_id = ticket.query_id()?;
     let span = tracing::info_span!("fragment", %query_id, worker = %context.id);
-    let Some(given) = context.fragments.given(&ticket)? else {
+    let Some(ticket_fragment) = context.fragment_cache.ticket_fragment(&ticket)? else {
         span.in_scope(|| {
             tracing::debug!("the fragment is not cached: the gateway is asked to send it");
         });
-        let question = futures::stream::iter([Ok(without_rows(&Frame::send_fragment()))]);
-        return Ok(WithKeepAlive::new(question, Duration::MAX));
+        let question = futures::stream::iter([Ok(frame_message(&Frame::send_fragment()))]);
+        return Ok(KeepAliveStream::new(question, Duration::MAX));
     };
-    let interval = given.keep_alive();
-    let started = start(context, ticket, given, Instant::now())
+    let interval = ticket_fragment.keep_alive();
+    let started = start(context, ticket, ticket_fragment, Instant::now())
         .inspect_err(|error| tracing::info!(error = format_args!("{error:#}"), "fragment failed"))
         .instrument(span);
     let messages = started.map_err(Status::from).try_flatten_stream();
-    Ok(WithKeepAlive::new(messages, interval))
+    Ok(KeepAliveStream::new(messages, interval))
 }
 
 /// Builds a message without rows.
-fn without_rows(frame: &Frame) -> FlightData {
+fn frame_message(frame: &Frame) -> FlightData {
     FlightData {
         app_metadata: frame.to_bytes(),
         ..FlightData::default()
@@ -106,16 +109,16 @@ fn without_rows(frame: &Frame) -> FlightData {
 async fn start(
     context: Arc<WorkerContext>,
     ticket: FragmentTicket,
-    given: Given,
+    ticket_fragment: TicketFragment,
     arrived: Instant,
 ) -> Result<FragmentStream> {
-    let admission = if given.relays() {
-        &context.relaying
+    let admission = if ticket_fragment.relays() {
+        &context.relay_admission
     } else {
-        &context.admission
+        &context.fragment_admission
     };
-    let place = enter(&context, admission, ticket.owner).await?;
-    let options = Options {
+    let place = wait_for_place(&context, admission, ticket.owner).await?;
+    let options = StreamOptions {
         arrived,
         queued: arrived.elapsed(),
         query_id: ticket.query_id()?,
@@ -125,21 +128,28 @@ async fn start(
     };
     let runtimes = context.runtimes.of_user(ticket.owner);
     let work = async move {
-        let fragment = bind(&context, ticket, given)?;
+        let fragment = bind(&context, ticket, ticket_fragment)?;
         stream(&context, fragment, options)
     };
     runtimes.on_cpu(work.in_current_span()).await
 }
 
-async fn enter(context: &WorkerContext, admission: &Admission, owner: u32) -> Result<Place> {
+async fn wait_for_place(
+    context: &WorkerContext,
+    admission: &Admission,
+    owner: u32,
+) -> Result<RunPlace> {
     let longest = context.config.execution.max_wait;
-    waited(timeout(longest, admission.enter_as(&owner)).await, longest)
+    place_or_timeout(
+        timeout(longest, admission.enter_session(&owner)).await,
+        longest,
+    )
 }
 
-fn waited(
-    entered: std::result::Result<Result<Place>, Elapsed>,
+fn place_or_timeout(
+    entered: std::result::Result<Result<RunPlace>, Elapsed>,
     longest: Duration,
-) -> Result<Place> {
+) -> Result<RunPlace> {
     entered.unwrap_or_else(|_| {
         Err(Error::new(
             ErrorCode::ResourceExhausted,
@@ -155,25 +165,27 @@ fn waited(
 ///
 /// # Errors
 /// Returns `RESOURCE_EXHAUSTED` if the fragment waits too long, and the errors of the fragment.
-pub async fn rows(
+pub async fn run_for_client(
     context: Arc<WorkerContext>,
     ticket: FragmentTicket,
-    given: Given,
+    given: TicketFragment,
     client: String,
     limit: Duration,
 ) -> Result<CpuStream> {
     let longest = context.config.execution.max_wait;
-    let entering = context.serving_clients.enter_as(&client);
-    let place = waited(timeout(longest, entering).await, longest)?;
+    let entering = context.client_admission.enter_session(&client);
+    let place = place_or_timeout(timeout(longest, entering).await, longest)?;
     let runtimes = context.runtimes.of_user(ticket.owner);
     let query_id = ticket.query_id()?;
     let work = async move {
         let fragment = bind(&context, ticket, given)?;
         let (plan, task) = (Arc::clone(&fragment.plan), Arc::clone(&fragment.task));
-        let rows = fragment.end.start(|| execute_stream(plan, task))?;
+        let rows = fragment.stop_guard.start(|| execute_stream(plan, task))?;
         let rows = ClientRows {
             rows,
-            _listed: context.running.list(query_id, fragment.end.running()),
+            _listed: context
+                .running_fragments
+                .list(query_id, fragment.stop_guard.running_plan()),
             _segments: fragment.segments,
             _place: place,
         };
@@ -182,7 +194,7 @@ pub async fn rows(
         let reader_timeout = limit.min(CLIENT_TIMEOUT);
         Ok(context
             .runtimes
-            .stream_on_cpu(Box::pin(rows), reader_timeout, fragment.end))
+            .stream_on_cpu(Box::pin(rows), reader_timeout, fragment.stop_guard))
     };
     runtimes.on_cpu(work.in_current_span()).await
 }
@@ -194,7 +206,7 @@ struct ClientRows {
     _listed: ListedFragment,
     /// The segments that are read. Their files are not deleted as long as these values live.
     _segments: Vec<Arc<Segment>>,
-    _place: Place,
+    _place: RunPlace,
 }
 
 impl RecordBatchStream for ClientRows {
@@ -214,36 +226,36 @@ impl Stream for ClientRows {
 /// A fragment that is bound and ready to run.
 struct BoundFragment {
     plan: Arc<dyn ExecutionPlan>,
-    end: StopsWhenDropped,
+    stop_guard: PlanOwner,
     task: Arc<TaskContext>,
     segments: Vec<Arc<Segment>>,
     with_plan_metrics: bool,
     buckets: Option<Buckets>,
     /// Reports of the other workers whose rows the fragment merges.
-    members: Option<Reports>,
+    member_reports: Option<StreamReports>,
     /// The schema in which a client is sent its rows; `None` if the rows are not sent in a client's
     /// types.
-    announced: Option<SchemaRef>,
+    announced_schema: Option<SchemaRef>,
 }
 
 /// Decodes, binds and optimises a fragment. Runs on the CPU runtime.
 fn bind(
     context: &Arc<WorkerContext>,
     ticket: FragmentTicket,
-    given: Given,
+    ticket_fragment: TicketFragment,
 ) -> Result<BoundFragment> {
-    let fragment = context.fragments.decoded(given)?;
+    let fragment = context.fragment_cache.decoded(ticket_fragment)?;
     let settings = &fragment.settings;
     let runtimes = context.runtimes.of_user(ticket.owner);
     let target_partitions = context.target_partitions();
     let task = context
         .environments
-        .of(settings, target_partitions, &context.runtime_env);
+        .for_fragment(settings, target_partitions, &context.runtime_env);
     let parquet = TableParquetOptions {
         global: task.session_config().options().execution.parquet.clone(),
         ..TableParquetOptions::default()
     };
-    let relaying = Relaying::of(context, settings, &ticket)?;
+    let relaying = MemberRelay::of(context, settings, &ticket)?;
     let announced = match &ticket.announced[..] {
         [] => None,
         encoded => Some(Arc::new(ipc::schema_from_bytes(encoded)?)),
@@ -253,39 +265,39 @@ fn bind(
         context.storage.clone(),
         Arc::clone(&context.runtime_env),
         parquet,
-        Bindings::of(ticket)?,
+        TicketBindings::of(ticket)?,
         target_partitions,
     )
-    .checking(context.config.storage.check_on_open.bytes())
-    .relaying(relaying);
+    .with_check_bytes(context.config.storage.check_on_open.bytes())
+    .with_relay(relaying);
     let plan = decode(&fragment.plan, &binder, &task)?;
-    let buckets = buckets(settings, plan.schema().fields().len())?;
+    let buckets = requested_buckets(settings, plan.schema().fields().len())?;
     let plan = match (&members, &buckets) {
         (None, _) => optimize(plan, task.session_config().options())?,
-        (Some(_), Some(buckets)) => merged_by_bucket(plan, buckets.clone())?,
+        (Some(_), Some(buckets)) => merge_members_by_bucket(plan, buckets.clone())?,
         (Some(_), None) => plan,
     };
     let plan = match &buckets {
         // All partitions of the plan are read side by side.
         Some(_) => plan,
-        None => one_stream(plan, settings.ordered, settings.fetch)?,
+        None => merge_partitions(plan, settings.ordered, settings.fetch)?,
     };
-    let (plan, end) = runnable(plan, &task, &runtimes)?;
+    let (plan, end) = make_runnable(plan, &task, &runtimes)?;
     Ok(BoundFragment {
         plan,
-        end,
+        stop_guard: end,
         task,
         segments: binder.into_segments(),
         with_plan_metrics: settings.with_plan_metrics,
         buckets,
-        members,
-        announced,
+        member_reports: members,
+        announced_schema: announced,
     })
 }
 
 /// Builds the merge of the members' rows. The rows come by bucket, and are merged as a gateway
 /// merges them.
-fn merged_by_bucket(
+fn merge_members_by_bucket(
     aggregate: Arc<dyn ExecutionPlan>,
     buckets: Buckets,
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -297,21 +309,21 @@ fn merged_by_bucket(
             ));
         }
     };
-    let merge = BucketMergeExec::<MembersExec>::relaying(aggregate, members, buckets)?;
+    let merge = BucketMergeExec::<MembersExec>::for_relay(aggregate, members, buckets)?;
     Ok(Arc::new(merge))
 }
 
 /// Returns the buckets that the rows of a fragment are to be ordered by.
-fn buckets(settings: &Fragment, columns: usize) -> Result<Option<Buckets>> {
-    let Some(asked) = &settings.buckets else {
+fn requested_buckets(settings: &Fragment, columns: usize) -> Result<Option<Buckets>> {
+    let Some(requested) = &settings.buckets else {
         return Ok(None);
     };
-    let hashed: Vec<usize> = asked
+    let hashed: Vec<usize> = requested
         .columns
         .iter()
         .map(|column| *column as usize)
         .collect();
-    let (partitions, rounds) = (asked.partitions as usize, asked.rounds as usize);
+    let (partitions, rounds) = (requested.partitions as usize, requested.rounds as usize);
     let fits = hashed.iter().all(|column| *column < columns)
         && (1..=MOST_BUCKETS).contains(&partitions.saturating_mul(rounds));
     if !fits || settings.ordered || settings.fetch.is_some() {
@@ -324,7 +336,7 @@ fn buckets(settings: &Fragment, columns: usize) -> Result<Option<Buckets>> {
 
 /// Reduces a plan to one partition. The rows are merged by the plan's ordering, or taken as they
 /// come.
-fn one_stream(
+fn merge_partitions(
     plan: Arc<dyn ExecutionPlan>,
     ordered: bool,
     fetch: Option<u64>,
@@ -347,7 +359,7 @@ fn one_stream(
 }
 
 /// What a stream needs to know besides its plan.
-struct Options {
+struct StreamOptions {
     /// Id of the query.
     query_id: QueryId,
     /// Time at which the ticket arrived.
@@ -359,7 +371,7 @@ struct Options {
     /// Total size up to which rows by bucket come in one round, in bytes.
     small_bytes: usize,
     /// Place of the fragment. It is held until the stream ends or is dropped.
-    place: Place,
+    place: RunPlace,
 }
 
 /// Starts the fragment. The schema comes at once, then the rows, and at the end a summary of what
@@ -367,22 +379,24 @@ struct Options {
 fn stream(
     context: &WorkerContext,
     fragment: BoundFragment,
-    options: Options,
+    options: StreamOptions,
 ) -> Result<FragmentStream> {
     let (sized, outlines) = {
         // Operators spawn their tasks in the runtime in which they are started.
         let _cpu = context.runtimes.cpu().enter();
-        fragment.end.start(|| sized_rows(&fragment, &options))?
+        fragment
+            .stop_guard
+            .start(|| execute_sized(&fragment, &options))?
     };
     let listed = context
-        .running
-        .list(options.query_id, fragment.end.running());
+        .running_fragments
+        .list(options.query_id, fragment.stop_guard.running_plan());
     let schema = sized.schema();
     let computed = context
         .runtimes
-        .stream_on_cpu(sized, READER_TIMEOUT, fragment.end);
-    let counted = Counted::default();
-    let counts = counted.clone();
+        .stream_on_cpu(sized, READER_TIMEOUT, fragment.stop_guard);
+    let sent_counter = SentCounter::default();
+    let counts = sent_counter.clone();
     let counted_rows = computed
         .map_err(|error| FlightError::Tonic(Box::new(Error::from(error).into())))
         .inspect_ok(move |batch| counts.add(batch.num_rows(), options.arrived));
@@ -394,14 +408,14 @@ fn stream(
         encoder,
         outlines,
         has_sent_schema: false,
-        counted,
+        sent_counter,
         plan: fragment.plan,
         segments: fragment.segments,
-        members: fragment.members,
+        member_reports: fragment.member_reports,
         arrived: options.arrived,
         queued: options.queued,
         with_plan_metrics: fragment.with_plan_metrics,
-        ended: false,
+        has_ended: false,
         _listed: listed,
         _place: options.place,
         span: Span::current(),
@@ -410,9 +424,9 @@ fn stream(
 
 /// Returns the fragment's rows in batches of the size that is asked for. Rows by bucket come with
 /// their outlines.
-fn sized_rows(
+fn execute_sized(
     fragment: &BoundFragment,
-    options: &Options,
+    options: &StreamOptions,
 ) -> Result<(SendableRecordBatchStream, Option<Outlines>)> {
     let (plan, task) = (&fragment.plan, &fragment.task);
     if let Some(buckets) = &fragment.buckets {
@@ -421,14 +435,14 @@ fn sized_rows(
             small_bytes: options.small_bytes,
             batch_bytes: options.batch_bytes,
         };
-        let (rows, outlines) = in_bucket_order(plan, task, order)?;
+        let (rows, outlines) = execute_in_bucket_order(plan, task, order)?;
         return Ok((rows, Some(outlines)));
     }
     let schema = plan.schema();
     let rows = execute_stream(Arc::clone(plan), Arc::clone(task))?;
-    let sized: SendableRecordBatchStream = match &fragment.announced {
+    let sized: SendableRecordBatchStream = match &fragment.announced_schema {
         None => {
-            let rows = outgoing(rows);
+            let rows = reserve_outgoing(rows);
             let sized = CoalesceBytes::new(rows, Arc::clone(&schema), options.batch_bytes);
             Box::pin(RecordBatchStreamAdapter::new(schema, sized))
         }
@@ -444,16 +458,16 @@ fn sized_rows(
 
 /// Counts the rows and batches that went out.
 #[derive(Debug, Clone, Default)]
-struct Counted(Arc<parking_lot::Mutex<Counts>>);
+struct SentCounter(Arc<parking_lot::Mutex<SentCounts>>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct SentCounts {
     rows: u64,
     batches: u64,
     first_row: Option<Duration>,
 }
 
-impl Counted {
+impl SentCounter {
     fn add(&self, rows: usize, arrived: Instant) {
         let mut counts = self.0.lock();
         counts.rows += rows as u64;
@@ -467,16 +481,16 @@ struct FragmentStream {
     encoder: FlightDataEncoder,
     outlines: Option<Outlines>,
     has_sent_schema: bool,
-    counted: Counted,
+    sent_counter: SentCounter,
     plan: Arc<dyn ExecutionPlan>,
     segments: Vec<Arc<Segment>>,
-    members: Option<Reports>,
+    member_reports: Option<StreamReports>,
     arrived: Instant,
     queued: Duration,
     with_plan_metrics: bool,
-    ended: bool,
+    has_ended: bool,
     _listed: ListedFragment,
-    _place: Place,
+    _place: RunPlace,
     span: Span,
 }
 
@@ -484,33 +498,33 @@ impl Stream for FragmentStream {
     type Item = Result<FlightData, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.ended {
+        if self.has_ended {
             return Poll::Ready(None);
         }
         if let Some(message) = ready!(self.encoder.poll_next_unpin(cx)) {
             let message = message
                 .map_err(Error::from)
-                .map(|message| self.outlined(message));
+                .map(|message| self.add_outline(message));
             if let Err(error) = &message {
-                self.ended = true;
+                self.has_ended = true;
                 self.span.in_scope(|| {
                     tracing::info!(error = format_args!("{error:#}"), "fragment failed");
                 });
             }
             return Poll::Ready(Some(message.map_err(Status::from)));
         }
-        self.ended = true;
+        self.has_ended = true;
         let end = self.end();
         self.span.in_scope(|| {
             tracing::debug!(rows = end.rows, total_us = end.total_us, "fragment ended");
         });
-        Poll::Ready(Some(Ok(without_rows(&Frame::end(end)))))
+        Poll::Ready(Some(Ok(frame_message(&Frame::end(end)))))
     }
 }
 
 impl Drop for FragmentStream {
     fn drop(&mut self) {
-        if !self.ended {
+        if !self.has_ended {
             self.span
                 .in_scope(|| tracing::debug!("the fragment was dropped before its end"));
         }
@@ -520,7 +534,7 @@ impl Drop for FragmentStream {
 impl FragmentStream {
     /// Adds the outline of a message: how many rows of which bucket it contains. The encoder sends
     /// the schema first, and then a message for each batch.
-    fn outlined(&mut self, mut message: FlightData) -> FlightData {
+    fn add_outline(&mut self, mut message: FlightData) -> FlightData {
         let has_rows = std::mem::replace(&mut self.has_sent_schema, true);
         if has_rows && let Some(outline) = self.outlines.as_ref().and_then(Outlines::next) {
             message.app_metadata = Frame::rows_by_bucket(outline).to_bytes();
@@ -529,13 +543,13 @@ impl FragmentStream {
     }
 
     fn end(&self) -> EndOfStream {
-        let counts = self.counted.0.lock();
+        let counts = self.sent_counter.0.lock();
         let total = self.arrived.elapsed();
         let work = Work::of(&self.plan);
         let members = self
-            .members
+            .member_reports
             .as_ref()
-            .map(Reports::total)
+            .map(StreamReports::total)
             .unwrap_or_default();
         EndOfStream {
             rows: counts.rows,
@@ -549,7 +563,11 @@ impl FragmentStream {
             slowest_member: members.slowest_member,
             sent_bytes: members.sent_bytes,
             plan_metrics: if self.with_plan_metrics {
-                format!("{}{}", shown_with_metrics(&self.plan), members.plan_metrics)
+                format!(
+                    "{}{}",
+                    display_with_metrics(&self.plan),
+                    members.plan_metrics
+                )
             } else {
                 String::new()
             },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use volary_flight_proto::ids::QueryId;
-use volary_node::memory::LEAST_ENDED_BYTES;
+use volary_node::memory::MIN_ENDED_BYTES;
 use volary_node::runtimes::RunningPlan;
 
 /// The running fragments. They are listed so that the largest one can be ended. Clones share the
@@ -48,7 +48,7 @@ impl RunningFragments {
             .by_number
             .values()
             .map(|(query, plan)| (plan.held_bytes(), *query, plan))
-            .filter(|(held, ..)| *held >= LEAST_ENDED_BYTES)
+            .filter(|(held, ..)| *held >= MIN_ENDED_BYTES)
             .collect();
         largest.sort_by_key(|(held, ..)| *held);
         let ended = largest.into_iter().rev().find(|(.., plan)| plan.end(why));
@@ -74,8 +74,8 @@ mod tests {
     use futures::{StreamExt, stream};
     use volary_flight_proto::{Error, ErrorCode};
     use volary_node::memory;
-    use volary_node::run::runnable;
-    use volary_node::runtimes::{OwnedRuntimes, StopsWhenDropped};
+    use volary_node::run::make_runnable;
+    use volary_node::runtimes::{OwnedRuntimes, PlanOwner};
 
     use super::*;
 
@@ -87,9 +87,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let env = memory::runtime_env(&memory::Config::default(), directory.path(), 0).unwrap();
         let schema = Arc::new(Schema::empty());
-        let fragment = |held: usize| -> (StopsWhenDropped, MemoryReservation) {
+        let fragment = |held: usize| -> (PlanOwner, MemoryReservation) {
             let plan = Arc::new(EmptyExec::new(Arc::clone(&schema)));
-            let (_, end) = runnable(plan, &TaskContext::default(), runtimes.handles()).unwrap();
+            let (_, end) =
+                make_runnable(plan, &TaskContext::default(), runtimes.handles()).unwrap();
             let consumer = MemoryConsumer::new("Sort");
             let reservation = end.start(|| consumer.register(&env.memory_pool));
             reservation.grow(held);
@@ -101,7 +102,7 @@ mod tests {
         let _listed = [&small, &large, &larger]
             .into_iter()
             .zip(queries)
-            .map(|((end, _), query)| fragments.list(query, end.running()))
+            .map(|((end, _), query)| fragments.list(query, end.running_plan()))
             .collect::<Vec<_>>();
         assert_eq!(
             fragments.end_largest("too much"),

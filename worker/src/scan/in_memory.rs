@@ -12,10 +12,10 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMeta
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use crate::segment::{MOST_AT_ONCE, PageChecksums, read_cached};
+use crate::segment::{MAX_INLINE_READ_BYTES, PageChecksums, read_cached};
 
 /// The columns of a segment that are read.
-pub(super) struct InMemory<'a> {
+pub(super) struct InMemoryRowGroup<'a> {
     pub(super) metadata: &'a ParquetMetaData,
     pub(super) row_group: &'a RowGroupMetaData,
     /// The leaf columns of the file that are read, in ascending order.
@@ -25,7 +25,7 @@ pub(super) struct InMemory<'a> {
     pub(super) rows: usize,
 }
 
-impl RowGroups for InMemory<'_> {
+impl RowGroups for InMemoryRowGroup<'_> {
     fn num_rows(&self) -> usize {
         self.rows
     }
@@ -69,7 +69,7 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    fn from(&self, start: u64) -> Result<Bytes> {
+    fn bytes_from(&self, start: u64) -> Result<Bytes> {
         let skipped = start.checked_sub(self.start);
         let skipped = skipped.and_then(|skipped| usize::try_from(skipped).ok());
         match skipped.filter(|skipped| *skipped <= self.bytes.len()) {
@@ -89,11 +89,11 @@ impl ChunkReader for Chunk {
     type T = bytes::buf::Reader<Bytes>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        Ok(self.from(start)?.reader())
+        Ok(self.bytes_from(start)?.reader())
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        let bytes = self.from(start)?;
+        let bytes = self.bytes_from(start)?;
         if bytes.len() < length {
             return Err(ParquetError::EOF(format!(
                 "{length} bytes at {start} were not read"
@@ -112,7 +112,7 @@ pub(super) fn bloom_filter(
 ) -> Option<Sbbf> {
     let start = u64::try_from(column.bloom_filter_offset()?).ok()?;
     let length = u64::try_from(column.bloom_filter_length()?).ok()?;
-    if length > MOST_AT_ONCE {
+    if length > MAX_INLINE_READ_BYTES {
         return None;
     }
     let range = start..start.saturating_add(length);

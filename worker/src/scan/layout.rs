@@ -11,22 +11,22 @@ use parquet::schema::types::{SchemaDescriptor, TypePtr};
 /// What a scan needs to know about the schema of a file. It is the same for all files that were
 /// written alike.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(super) struct FileLayout {
     file_schema: TypePtr,
     /// How the columns are read; `None` if the file has other columns than the table, or if a
     /// column cannot be read in the table's type.
-    pub(super) columns: Option<Columns>,
+    pub(super) columns: Option<ReadColumns>,
 }
 
 /// The columns that are read.
 #[derive(Debug)]
-pub(super) struct Columns {
+pub(super) struct ReadColumns {
     pub(super) levels: FieldLevels,
     /// The leaf columns of the file that are read, in ascending order.
     pub(super) leaves: Vec<usize>,
 }
 
-impl Layout {
+impl FileLayout {
     /// Builds the layout for these columns of the table.
     pub(super) fn new(
         metadata: &Arc<ParquetMetaData>,
@@ -36,28 +36,28 @@ impl Layout {
         let file = metadata.file_metadata().schema_descr();
         Self {
             file_schema: file.root_schema_ptr(),
-            columns: Columns::new(metadata, table_schema, columns),
+            columns: ReadColumns::new(metadata, table_schema, columns),
         }
     }
 
     /// Returns whether the layout fits another file, too.
-    pub(super) fn is_of(&self, file: &SchemaDescriptor) -> bool {
+    pub(super) fn fits(&self, file: &SchemaDescriptor) -> bool {
         let file = file.root_schema_ptr();
         Arc::ptr_eq(&self.file_schema, &file) || self.file_schema == file
     }
 }
 
-impl Columns {
+impl ReadColumns {
     fn new(
         metadata: &Arc<ParquetMetaData>,
         table_schema: &SchemaRef,
         columns: &[usize],
     ) -> Option<Self> {
         let file = metadata.file_metadata().schema_descr();
-        let wanted = table_schema.fields();
-        let there = file.root_schema().get_fields();
-        let mut names = wanted.iter().zip(there);
-        if wanted.len() != there.len()
+        let table_fields = table_schema.fields();
+        let file_fields = file.root_schema().get_fields();
+        let mut names = table_fields.iter().zip(file_fields);
+        if table_fields.len() != file_fields.len()
             || !names.all(|(wanted, there)| wanted.name() == there.name())
         {
             return None;
@@ -69,7 +69,7 @@ impl Columns {
         let leaves = (0..file.num_columns()).filter(|leaf| mask.leaf_included(*leaf));
         Some(Self {
             leaves: leaves.collect(),
-            levels: parquet_to_arrow_field_levels(file, mask, Some(wanted)).ok()?,
+            levels: parquet_to_arrow_field_levels(file, mask, Some(table_fields)).ok()?,
         })
     }
 }

@@ -23,11 +23,11 @@ pub(super) struct Pruning {
     predicate: Option<Arc<dyn PhysicalExpr>>,
     table_schema: SchemaRef,
     max_in_list: usize,
-    made: Mutex<Made>,
+    cached: Mutex<CachedPruning>,
 }
 
 #[derive(Debug, Default)]
-struct Made {
+struct CachedPruning {
     /// Generation of the predicate that `pruning` was made of; `None` if nothing was made yet.
     generation: Option<u64>,
     pruning: Option<Arc<PruningPredicate>>,
@@ -43,7 +43,7 @@ impl Pruning {
             predicate,
             table_schema,
             max_in_list,
-            made: Mutex::default(),
+            cached: Mutex::default(),
         }
     }
 
@@ -52,15 +52,15 @@ impl Pruning {
     pub(super) fn current(&self) -> Option<Arc<PruningPredicate>> {
         let predicate = self.predicate.as_ref()?;
         let generation = Some(snapshot_generation(predicate));
-        let mut made = self.made.lock();
-        if made.generation != generation {
-            made.generation = generation;
-            made.pruning = PruningPredicateBuilder::new()
+        let mut cached = self.cached.lock();
+        if cached.generation != generation {
+            cached.generation = generation;
+            cached.pruning = PruningPredicateBuilder::new()
                 .with_file_schema(Arc::clone(&self.table_schema))
                 .with_max_in_list_size(self.max_in_list)
                 .build(Arc::clone(predicate));
         }
-        made.pruning.clone()
+        cached.pruning.clone()
     }
 }
 
@@ -78,7 +78,7 @@ pub(super) struct RowGroupStatistics<'a> {
 }
 
 impl RowGroupStatistics<'_> {
-    fn of<T>(
+    fn with_converter<T>(
         &self,
         column: &Column,
         read: impl FnOnce(StatisticsConverter<'_>) -> parquet::errors::Result<T>,
@@ -92,13 +92,13 @@ impl RowGroupStatistics<'_> {
 
 impl PruningStatistics for RowGroupStatistics<'_> {
     fn min_values(&self, column: &Column) -> Option<ArrayRef> {
-        self.of(column, |converter| {
+        self.with_converter(column, |converter| {
             converter.row_group_mins([self.row_group])
         })
     }
 
     fn max_values(&self, column: &Column) -> Option<ArrayRef> {
-        self.of(column, |converter| {
+        self.with_converter(column, |converter| {
             converter.row_group_maxes([self.row_group])
         })
     }
@@ -108,7 +108,7 @@ impl PruningStatistics for RowGroupStatistics<'_> {
     }
 
     fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
-        let counts = self.of(column, |converter| {
+        let counts = self.with_converter(column, |converter| {
             converter.row_group_null_counts([self.row_group])
         });
         counts.map(|counts| Arc::new(counts) as ArrayRef)
@@ -133,7 +133,7 @@ pub(super) fn bloom_filters(
 ) -> Option<BloomFilterStatistics> {
     let mut filters = None;
     for name in predicate.literal_columns() {
-        let leaf = segment.of(&Column::new_unqualified(&name), |converter| {
+        let leaf = segment.with_converter(&Column::new_unqualified(&name), |converter| {
             Ok(converter.parquet_column_index())
         });
         let Some(column) = leaf.flatten().map(|leaf| segment.row_group.column(leaf)) else {

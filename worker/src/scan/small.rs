@@ -23,11 +23,11 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 
-use super::in_memory::{Chunk, InMemory, bloom_filter};
-use super::layout::Layout;
+use super::in_memory::{Chunk, InMemoryRowGroup, bloom_filter};
+use super::layout::FileLayout;
 use super::pruning::{Pruning, RowGroupStatistics, bloom_filters, may_match};
 use crate::segment::{
-    Damaged, MOST_AT_ONCE, PageChecksums, SegmentReaders, damaged_segment, read_cached,
+    Damage, MAX_INLINE_READ_BYTES, PageChecksums, SegmentReaders, damage_error, read_cached,
 };
 use crate::storage;
 
@@ -39,9 +39,9 @@ const MOST_ROWS: i64 = 32 << 10;
 const TINY_ROWS: i64 = 1 << 10;
 /// Number of tiny segments that a scan reads without looking at their statistics. Reading so few of
 /// them takes less time than preparing the check of their statistics.
-const FEW_TINY: usize = 2;
+const UNPRUNED_TINY_SEGMENTS: usize = 2;
 /// Number of excluded segments after which a scan lets other tasks have their turn.
-const EXCLUDED_AT_A_TIME: usize = 64;
+const EXCLUDED_PER_YIELD: usize = 64;
 
 /// What a scan does with its small segments.
 #[derive(Debug)]
@@ -57,22 +57,22 @@ pub(super) struct SmallSegments {
     projector: Projector,
     pruning: Pruning,
     batch_rows: usize,
-    layout: Mutex<Option<Arc<Layout>>>,
+    layout: Mutex<Option<Arc<FileLayout>>>,
     /// Number of tiny segments that were looked at.
     tiny: AtomicUsize,
-    excluded: AtomicUsize,
+    excluded_count: AtomicUsize,
     metrics: Metrics,
 }
 
 /// What is asked of a scan.
-pub(super) struct Asked<'a> {
+pub(super) struct ScanRequest<'a> {
     pub(super) table_schema: SchemaRef,
     /// The projection, over the table's columns.
     pub(super) projection: &'a ProjectionExprs,
     /// The predicate, over the table's columns.
     pub(super) predicate: Option<Arc<dyn PhysicalExpr>>,
     /// Says whether the scan itself must apply the predicate to each row.
-    pub(super) filters_rows: bool,
+    pub(super) must_filter_rows: bool,
     pub(super) max_in_list: usize,
     pub(super) batch_rows: usize,
 }
@@ -86,12 +86,12 @@ struct Metrics {
 }
 
 /// What the scan does with one segment.
-pub(super) enum Segment {
+pub(super) enum OpenedSegment {
     /// The segment has no row of interest. If `rest` is true, many segments were excluded, and
     /// other tasks should have their turn.
-    Excluded { rest: bool },
+    Excluded { should_yield: bool },
     /// The rows of the segment.
-    Rows(Rows),
+    Rows(SegmentRows),
     /// The segment is not small, or the system does not have it in memory.
     Large,
 }
@@ -102,13 +102,13 @@ impl SmallSegments {
     /// # Errors
     /// Returns an error if the projection does not fit the table.
     pub(super) fn new(
-        asked: Asked<'_>,
+        asked: ScanRequest<'_>,
         readers: Arc<SegmentReaders>,
         metrics: &ExecutionPlanMetricsSet,
         partition: usize,
     ) -> Result<Self> {
         let table_schema = asked.table_schema;
-        let filter = asked.predicate.as_ref().filter(|_| asked.filters_rows);
+        let filter = asked.predicate.as_ref().filter(|_| asked.must_filter_rows);
         let filters = filter.map(split_conjunction).unwrap_or_default();
         let mut columns = asked.projection.column_indices();
         for filter in &filters {
@@ -117,12 +117,12 @@ impl SmallSegments {
         columns.sort_unstable();
         columns.dedup();
         let schema = Arc::new(table_schema.project(&columns)?);
-        let of_read = |expression| reassign_expr_columns(expression, &schema);
+        let over_read_columns = |expression| reassign_expr_columns(expression, &schema);
         let filters = filters
             .into_iter()
-            .map(|filter| of_read(Arc::clone(filter)));
+            .map(|filter| over_read_columns(Arc::clone(filter)));
         let filters = filters.collect::<Result<_>>()?;
-        let projector = asked.projection.clone().try_map_exprs(of_read)?;
+        let projector = asked.projection.clone().try_map_exprs(over_read_columns)?;
         Ok(Self {
             readers,
             projector: projector.make_projector(&schema)?,
@@ -135,7 +135,7 @@ impl SmallSegments {
             batch_rows: asked.batch_rows,
             layout: Mutex::default(),
             tiny: AtomicUsize::new(0),
-            excluded: AtomicUsize::new(0),
+            excluded_count: AtomicUsize::new(0),
             metrics: Metrics::new(metrics, partition),
             table_schema,
             columns,
@@ -146,27 +146,27 @@ impl SmallSegments {
     ///
     /// # Errors
     /// Returns an error if the file is damaged, or if this release does not know its format.
-    pub(super) fn open(self: &Arc<Self>, file: &PartitionedFile) -> Result<Segment> {
-        let metadata = self.readers.metadata_at_hand(file);
+    pub(super) fn open(self: &Arc<Self>, file: &PartitionedFile) -> Result<OpenedSegment> {
+        let metadata = self.readers.cached_metadata(file);
         let segment = file.extension::<Arc<storage::Segment>>();
         let file = &file.object_meta;
-        let Some(metadata) = metadata.map_err(|error| damaged(&file.location, error))? else {
-            return Ok(Segment::Large);
+        let Some(metadata) = metadata.map_err(|error| read_error(&file.location, error))? else {
+            return Ok(OpenedSegment::Large);
         };
         let row_group = match metadata.row_groups() {
             [row_group] if row_group.num_rows() <= MOST_ROWS => row_group,
-            _ => return Ok(Segment::Large),
+            _ => return Ok(OpenedSegment::Large),
         };
         let layout = self.layout(&metadata);
         let Some(columns) = &layout.columns else {
-            return Ok(Segment::Large);
+            return Ok(OpenedSegment::Large);
         };
         let ranges = columns.leaves.iter();
         let ranges = ranges.map(|leaf| row_group.column(*leaf).byte_range());
         let lengths = ranges.clone().map(|(_, length)| length);
         let bytes = lengths.fold(0, u64::saturating_add);
-        if bytes > MOST_AT_ONCE {
-            return Ok(Segment::Large);
+        if bytes > MAX_INLINE_READ_BYTES {
+            return Ok(OpenedSegment::Large);
         }
         let statistics = RowGroupStatistics {
             metadata: &metadata,
@@ -177,12 +177,12 @@ impl SmallSegments {
         if let Some(predicate) = &pruning
             && self.is_excluded_by_bounds(predicate, &statistics)
         {
-            return Ok(self.excluded());
+            return Ok(self.count_excluded());
         }
         let Ok(opened) = self.readers.open(file) else {
-            return Ok(Segment::Large);
+            return Ok(OpenedSegment::Large);
         };
-        let damaged_here = |what: Damaged| damaged(&file.location, damaged_segment(segment, what));
+        let damaged_here = |what: Damage| read_error(&file.location, damage_error(segment, what));
         let checksums = PageChecksums::of(&metadata).map_err(damaged_here)?;
         if let Some(predicate) = &pruning
             && self.is_excluded_by_bloom_filters(
@@ -192,13 +192,13 @@ impl SmallSegments {
                 checksums.as_ref(),
             )
         {
-            return Ok(self.excluded());
+            return Ok(self.count_excluded());
         }
         let mut chunks = Vec::with_capacity(columns.leaves.len());
         for (start, length) in ranges {
             let range = start..start.saturating_add(length);
             let Some(bytes) = read_cached(&opened, &range) else {
-                return Ok(Segment::Large);
+                return Ok(OpenedSegment::Large);
             };
             if let Some(checksums) = &checksums {
                 checksums.check(&range, &bytes).map_err(damaged_here)?;
@@ -206,7 +206,7 @@ impl SmallSegments {
             chunks.push(Arc::new(Chunk { start, bytes }));
         }
         let rows = usize::try_from(row_group.num_rows()).unwrap_or_default();
-        let in_memory = InMemory {
+        let in_memory = InMemoryRowGroup {
             metadata: &metadata,
             row_group,
             leaves: &columns.leaves,
@@ -220,12 +220,12 @@ impl SmallSegments {
             batch_rows,
             None,
         );
-        let batches = batches.map_err(|error| damaged(&file.location, error))?;
+        let batches = batches.map_err(|error| read_error(&file.location, error))?;
         self.metrics.segments.add(1);
         self.metrics
             .scanned
             .add(usize::try_from(bytes).unwrap_or(usize::MAX));
-        Ok(Segment::Rows(Rows {
+        Ok(OpenedSegment::Rows(SegmentRows {
             file: file.location.clone(),
             batches,
             scan: Arc::clone(self),
@@ -235,7 +235,7 @@ impl SmallSegments {
     /// Returns the predicate that may exclude a segment with this row group, if it is worth trying.
     fn pruning_of(&self, row_group: &RowGroupMetaData) -> Option<Arc<PruningPredicate>> {
         let is_tiny = row_group.num_rows() < TINY_ROWS;
-        if is_tiny && self.tiny.fetch_add(1, Ordering::Relaxed) < FEW_TINY {
+        if is_tiny && self.tiny.fetch_add(1, Ordering::Relaxed) < UNPRUNED_TINY_SEGMENTS {
             return None;
         }
         self.pruning.current()
@@ -247,7 +247,7 @@ impl SmallSegments {
         statistics: &RowGroupStatistics<'_>,
     ) -> bool {
         let excluded = !may_match(predicate, statistics);
-        count(&self.metrics.by_statistics, excluded);
+        count_pruning(&self.metrics.by_statistics, excluded);
         excluded
     }
 
@@ -266,27 +266,27 @@ impl SmallSegments {
             return false;
         };
         let excluded = !may_match(predicate, &filters);
-        count(&self.metrics.by_bloom_filter, excluded);
+        count_pruning(&self.metrics.by_bloom_filter, excluded);
         excluded
     }
 
-    fn excluded(&self) -> Segment {
-        let before = self.excluded.fetch_add(1, Ordering::Relaxed);
-        Segment::Excluded {
-            rest: (before + 1).is_multiple_of(EXCLUDED_AT_A_TIME),
+    fn count_excluded(&self) -> OpenedSegment {
+        let before = self.excluded_count.fetch_add(1, Ordering::Relaxed);
+        OpenedSegment::Excluded {
+            should_yield: (before + 1).is_multiple_of(EXCLUDED_PER_YIELD),
         }
     }
 
-    fn layout(&self, metadata: &Arc<ParquetMetaData>) -> Arc<Layout> {
-        let mut kept = self.layout.lock();
+    fn layout(&self, metadata: &Arc<ParquetMetaData>) -> Arc<FileLayout> {
+        let mut cached = self.layout.lock();
         let file = metadata.file_metadata().schema_descr();
-        if let Some(layout) = &*kept
-            && layout.is_of(file)
+        if let Some(layout) = &*cached
+            && layout.fits(file)
         {
             return Arc::clone(layout);
         }
-        let layout = Arc::new(Layout::new(metadata, &self.table_schema, &self.columns));
-        *kept = Some(Arc::clone(&layout));
+        let layout = Arc::new(FileLayout::new(metadata, &self.table_schema, &self.columns));
+        *cached = Some(Arc::clone(&layout));
         layout
     }
 }
@@ -305,7 +305,7 @@ impl Metrics {
     }
 }
 
-fn count(metric: &PruningMetrics, excluded: bool) {
+fn count_pruning(metric: &PruningMetrics, excluded: bool) {
     if excluded {
         metric.add_pruned(1);
     } else {
@@ -313,25 +313,25 @@ fn count(metric: &PruningMetrics, excluded: bool) {
     }
 }
 
-fn damaged(file: &Path, error: ParquetError) -> DataFusionError {
+fn read_error(file: &Path, error: ParquetError) -> DataFusionError {
     DataFusionError::from(error).context(format!("segment /{file} cannot be read"))
 }
 
 /// The rows of a segment, in batches.
-pub(super) struct Rows {
+pub(super) struct SegmentRows {
     file: Path,
     batches: ParquetRecordBatchReader,
     scan: Arc<SmallSegments>,
 }
 
-impl std::fmt::Debug for Rows {
+impl std::fmt::Debug for SegmentRows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Rows").finish_non_exhaustive()
     }
 }
 
-impl Rows {
-    fn wanted(&self, mut batch: RecordBatch) -> Result<RecordBatch> {
+impl SegmentRows {
+    fn filter_and_project(&self, mut batch: RecordBatch) -> Result<RecordBatch> {
         for filter in &self.scan.filters {
             if batch.num_rows() == 0 {
                 break;
@@ -342,15 +342,15 @@ impl Rows {
     }
 }
 
-impl Iterator for Rows {
+impl Iterator for SegmentRows {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let batch = self.batches.next()?;
         Some(
             batch
-                .map_err(|error| damaged(&self.file, error.into()))
-                .and_then(|batch| self.wanted(batch)),
+                .map_err(|error| read_error(&self.file, error.into()))
+                .and_then(|batch| self.filter_and_project(batch)),
         )
     }
 }

@@ -22,7 +22,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::ObjectStore;
 
-use super::small::{Asked, Rows, Segment, SmallSegments};
+use super::small::{OpenedSegment, ScanRequest, SegmentRows, SmallSegments};
 use crate::segment::SegmentReaders;
 
 /// A Parquet source that reads small segments by itself. It leaves large segments, and everything
@@ -44,14 +44,14 @@ impl SegmentSource {
         }
     }
 
-    fn over(&self, parquet: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
+    fn with_parquet(&self, parquet: Arc<dyn FileSource>) -> Arc<dyn FileSource> {
         Arc::new(Self {
             parquet,
             ..self.clone()
         })
     }
 
-    fn small(&self, partition: usize) -> Result<Option<SmallSegments>> {
+    fn small_segments(&self, partition: usize) -> Result<Option<SmallSegments>> {
         let Some(parquet) = self.parquet.downcast_ref::<ParquetSource>() else {
             return Ok(None);
         };
@@ -59,16 +59,16 @@ impl SegmentSource {
             return Ok(None);
         };
         let options = &parquet.table_parquet_options().global;
-        let asked = Asked {
+        let request = ScanRequest {
             table_schema: Arc::clone(parquet.table_schema().table_schema()),
             projection,
             predicate: parquet.filter(),
-            filters_rows: options.pushdown_filters,
+            must_filter_rows: options.pushdown_filters,
             max_in_list: parquet.max_in_list_size(),
             batch_rows: self.batch_rows,
         };
         let readers = Arc::clone(&self.readers);
-        SmallSegments::new(asked, readers, parquet.metrics(), partition).map(Some)
+        SmallSegments::new(request, readers, parquet.metrics(), partition).map(Some)
     }
 }
 
@@ -89,8 +89,8 @@ impl FileSource for SegmentSource {
         partition: usize,
     ) -> Result<Box<dyn Morselizer>> {
         let large = self.parquet.create_morselizer(store, config, partition)?;
-        Ok(Box::new(Segments {
-            small: self.small(partition)?.map(Arc::new),
+        Ok(Box::new(SegmentMorselizer {
+            small: self.small_segments(partition)?.map(Arc::new),
             large: Arc::from(large),
         }))
     }
@@ -135,7 +135,9 @@ impl FileSource for SegmentSource {
         let pushed = self.parquet.try_pushdown_filters(filters, config)?;
         Ok(FilterPushdownPropagation {
             filters: pushed.filters,
-            updated_node: pushed.updated_node.map(|parquet| self.over(parquet)),
+            updated_node: pushed
+                .updated_node
+                .map(|parquet| self.with_parquet(parquet)),
         })
     }
 
@@ -144,7 +146,7 @@ impl FileSource for SegmentSource {
         projection: &ProjectionExprs,
     ) -> Result<Option<Arc<dyn FileSource>>> {
         let pushed = self.parquet.try_pushdown_projection(projection)?;
-        Ok(pushed.map(|parquet| self.over(parquet)))
+        Ok(pushed.map(|parquet| self.with_parquet(parquet)))
     }
 
     fn apply_expressions(
@@ -157,15 +159,15 @@ impl FileSource for SegmentSource {
 
 /// The segments of a partition.
 #[derive(Debug)]
-struct Segments {
+struct SegmentMorselizer {
     small: Option<Arc<SmallSegments>>,
     large: Arc<dyn Morselizer>,
 }
 
-impl Morselizer for Segments {
+impl Morselizer for SegmentMorselizer {
     fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
         match &self.small {
-            Some(small) => Ok(Box::new(Unopened {
+            Some(small) => Ok(Box::new(SegmentPlanner {
                 small: Arc::clone(small),
                 large: Arc::clone(&self.large),
                 file,
@@ -177,32 +179,34 @@ impl Morselizer for Segments {
 
 /// A segment that was not looked at yet.
 #[derive(Debug)]
-struct Unopened {
+struct SegmentPlanner {
     small: Arc<SmallSegments>,
     large: Arc<dyn Morselizer>,
     file: PartitionedFile,
 }
 
-impl MorselPlanner for Unopened {
+impl MorselPlanner for SegmentPlanner {
     fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
         // A range of a file is left to DataFusion's source.
         let segment = match &self.file.range {
             None => self.small.open(&self.file)?,
-            Some(_) => Segment::Large,
+            Some(_) => OpenedSegment::Large,
         };
         Ok(match segment {
-            Segment::Excluded { rest: false } => None,
-            Segment::Excluded { rest: true } => {
-                let rest = async {
+            OpenedSegment::Excluded {
+                should_yield: false,
+            } => None,
+            OpenedSegment::Excluded { should_yield: true } => {
+                let yielding = async {
                     tokio::task::yield_now().await;
-                    Ok(Box::new(Nothing) as Box<dyn MorselPlanner>)
+                    Ok(Box::new(EmptyPlanner) as Box<dyn MorselPlanner>)
                 };
-                Some(MorselPlan::new().with_pending_planner(rest))
+                Some(MorselPlan::new().with_pending_planner(yielding))
             }
-            Segment::Rows(rows) => {
-                Some(MorselPlan::new().with_morsels(vec![Box::new(SmallSegment(rows))]))
+            OpenedSegment::Rows(rows) => {
+                Some(MorselPlan::new().with_morsels(vec![Box::new(SmallSegmentMorsel(rows))]))
             }
-            Segment::Large => {
+            OpenedSegment::Large => {
                 let planner = self.large.plan_file(self.file)?;
                 Some(MorselPlan::new().with_planners(vec![planner]))
             }
@@ -212,9 +216,9 @@ impl MorselPlanner for Unopened {
 
 /// Plans nothing, for a segment without rows of interest.
 #[derive(Debug)]
-struct Nothing;
+struct EmptyPlanner;
 
-impl MorselPlanner for Nothing {
+impl MorselPlanner for EmptyPlanner {
     fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
         Ok(None)
     }
@@ -222,9 +226,9 @@ impl MorselPlanner for Nothing {
 
 /// The rows of a small segment.
 #[derive(Debug)]
-struct SmallSegment(Rows);
+struct SmallSegmentMorsel(SegmentRows);
 
-impl Morsel for SmallSegment {
+impl Morsel for SmallSegmentMorsel {
     fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
         futures::stream::iter(self.0).boxed()
     }

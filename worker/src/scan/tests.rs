@@ -34,7 +34,7 @@ use volary_flight_proto::{Error, ErrorCode};
 
 use super::SegmentSource;
 use super::pruning::Pruning;
-use crate::fragment::filtered_scan::filtered;
+use crate::fragment::filtered_scan::push_filter_into_scan;
 use crate::fragment::optimize::{optimize, session_config};
 use crate::segment::SegmentReaders;
 
@@ -208,7 +208,7 @@ impl Fixture {
         if let (Some(filter), true) = (&query.filter, query.late_materialisation) {
             let scan = self.scan(query, true);
             let all: Vec<usize> = (0..scan.schema().fields().len()).collect();
-            if let Some(filtered) = filtered(&scan, filter, &all).unwrap() {
+            if let Some(filtered) = push_filter_into_scan(&scan, filter, &all).unwrap() {
                 assert!(!plan.is::<FilterExec>(), "{query:?}");
                 assert_eq!(self.run(filtered).await, expected, "{query:?}");
             } else {

@@ -6,7 +6,7 @@
 
 use parquet::file::metadata::{KeyValue, ParquetMetaData};
 
-use super::page_checksums::Damaged;
+use super::page_checksums::Damage;
 
 /// Key of the number in the file's metadata.
 const KEY: &str = "volary.format";
@@ -21,14 +21,14 @@ pub(super) fn format_entry() -> KeyValue {
 }
 
 /// Returns the format of a file with this metadata.
-pub(super) fn format_of(metadata: &ParquetMetaData) -> Result<u32, Damaged> {
+pub(super) fn format_of(metadata: &ParquetMetaData) -> Result<u32, Damage> {
     let entries = metadata.file_metadata().key_value_metadata();
     let Some(entry) = entries.and_then(|entries| entries.iter().find(|entry| entry.key == KEY))
     else {
         return Ok(FIRST);
     };
     let number = entry.value.as_deref().unwrap_or_default();
-    let unreadable = |_| Damaged(format!("its format \"{number}\" is not a number"));
+    let unreadable = |_| Damage(format!("its format \"{number}\" is not a number"));
     number.parse().map_err(unreadable)
 }
 

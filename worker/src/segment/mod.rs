@@ -15,14 +15,14 @@ mod pages;
 /// Decides how files are written.
 mod properties;
 /// Reads files, and compares what was read with its checksums.
-mod reads;
+mod reader;
 /// Records the Arrow schema in a file.
 mod schema;
 /// Writes a file.
 mod writer;
 
-pub(crate) use page_checksums::{Damaged, PageChecksums};
+pub(crate) use page_checksums::{Damage, PageChecksums};
 pub(crate) use properties::{ORDER, SegmentProperties, may_have_several_pages};
-pub(crate) use reads::SegmentReaders;
-pub(crate) use reads::{MOST_AT_ONCE, damaged_segment, read_cached};
-pub(crate) use writer::{SegmentFile, failed};
+pub(crate) use reader::SegmentReaders;
+pub(crate) use reader::{MAX_INLINE_READ_BYTES, damage_error, read_cached};
+pub(crate) use writer::{SegmentFileWriter, write_error};

@@ -36,17 +36,17 @@ struct Encoded {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct PageChecksums {
     /// The parts, ordered by position.
-    parts: Vec<Part>,
+    parts: Vec<ChecksummedPart>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Part {
+struct ChecksummedPart {
     start: u64,
     length: u32,
     crc32: u32,
 }
 
-impl Part {
+impl ChecksummedPart {
     fn end(&self) -> u64 {
         self.start.saturating_add(u64::from(self.length))
     }
@@ -56,7 +56,7 @@ impl PageChecksums {
     /// Adds the checksum of the part at `start`, which has `length` bytes. Parts may be added in
     /// any order.
     pub(crate) fn add(&mut self, start: u64, crc32: u32, length: u32) {
-        self.parts.push(Part {
+        self.parts.push(ChecksummedPart {
             start,
             length,
             crc32,
@@ -80,13 +80,13 @@ impl PageChecksums {
 
     /// Reads the checksums from a file's metadata. Returns `None` if the release that wrote the
     /// file took no checksums, and an error if the checksums cannot be read.
-    pub(crate) fn of(metadata: &ParquetMetaData) -> Result<Option<Self>, Damaged> {
+    pub(crate) fn of(metadata: &ParquetMetaData) -> Result<Option<Self>, Damage> {
         let entries = metadata.file_metadata().key_value_metadata();
         let entry = entries.and_then(|entries| entries.iter().find(|entry| entry.key == KEY));
         let Some(text) = entry.and_then(|entry| entry.value.as_deref()) else {
             return Ok(None);
         };
-        let unreadable = || Damaged("the checksums of its pages cannot be read".to_owned());
+        let unreadable = || Damage("the checksums of its pages cannot be read".to_owned());
         let bytes = BASE64_STANDARD_NO_PAD
             .decode(text)
             .map_err(|_| unreadable())?;
@@ -97,7 +97,7 @@ impl PageChecksums {
         let mut end: u64 = 0;
         let parts = encoded.gaps.iter().zip(&encoded.lengths).zip(&encoded.crcs);
         let parts = parts.map(|((gap, length), crc32)| {
-            let part = Part {
+            let part = ChecksummedPart {
                 start: end.saturating_add(*gap),
                 length: *length,
                 crc32: *crc32,
@@ -112,7 +112,7 @@ impl PageChecksums {
 
     /// Compares the bytes that were read from the file at `range` with the checksums. A part that
     /// was not read completely is not compared.
-    pub(crate) fn check(&self, range: &Range<u64>, bytes: &[u8]) -> Result<(), Damaged> {
+    pub(crate) fn check(&self, range: &Range<u64>, bytes: &[u8]) -> Result<(), Damage> {
         let first = self.parts.partition_point(|part| part.start < range.start);
         for part in &self.parts[first..] {
             if part.end() > range.end {
@@ -123,7 +123,7 @@ impl PageChecksums {
                 .zip(of_range(part.end()))
                 .and_then(|(start, end)| bytes.get(start..end));
             if content.map(crc32fast::hash) != Some(part.crc32) {
-                return Err(Damaged(format!(
+                return Err(Damage(format!(
                     "the checksum of the page of {} bytes at byte {} does not match",
                     part.length, part.start
                 )));
@@ -133,7 +133,7 @@ impl PageChecksums {
     }
 
     /// Compares the bytes that were read at several ranges, as [`Self::check`] does for one range.
-    pub(crate) fn check_all(&self, ranges: &[Range<u64>], read: &[Bytes]) -> Result<(), Damaged> {
+    pub(crate) fn check_all(&self, ranges: &[Range<u64>], read: &[Bytes]) -> Result<(), Damage> {
         let mut read = ranges.iter().zip(read);
         read.try_for_each(|(range, bytes)| self.check(range, bytes))
     }
@@ -142,7 +142,7 @@ impl PageChecksums {
 /// Describes what is wrong with a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Damaged(pub(crate) String);
+pub(crate) struct Damage(pub(crate) String);
 
 #[cfg(test)]
 mod tests {

@@ -13,10 +13,10 @@ use parquet::errors::Result;
 /// Lengths and checksums of what was written, in the order of the file. A page is two pieces: its
 /// header and its content.
 #[derive(Debug, Clone, Default)]
-pub(super) struct WrittenPages(Arc<Mutex<Vec<Piece>>>);
+pub(super) struct WrittenPages(Arc<Mutex<Vec<WrittenPiece>>>);
 
 #[derive(Debug, Clone)]
-struct Piece {
+struct WrittenPiece {
     length: usize,
     crc: crc32fast::Hasher,
 }
@@ -67,7 +67,7 @@ impl PageStore for Store {
         let piece = self.pages.take(key)?;
         let mut crc = crc32fast::Hasher::new();
         crc.update(&piece);
-        self.written.0.lock().push(Piece {
+        self.written.0.lock().push(WrittenPiece {
             length: piece.len(),
             crc,
         });

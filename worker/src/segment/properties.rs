@@ -60,7 +60,7 @@ impl SegmentProperties {
         schema: &SchemaRef,
         shard_key: Option<usize>,
         sort_key: &[usize],
-        config: &config::Storage,
+        config: &config::StorageConfig,
     ) -> Result<Self> {
         let invalid = |what: &str, source: ParquetError| {
             Error::with_source(ErrorCode::InvalidArgument, what, source)

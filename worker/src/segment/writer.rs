@@ -15,17 +15,17 @@ use volary_flight_proto::Error;
 use super::page_checksums::PageChecksums;
 use super::pages::WrittenPages;
 use super::properties::SegmentProperties;
-use crate::storage::{ChecksummedFile, Checksums};
+use crate::storage::{ChecksummedFile, SegmentChecksums};
 
 /// A Parquet file that is being written.
-pub(crate) struct SegmentFile {
+pub(crate) struct SegmentFileWriter {
     parquet: ArrowWriter<ChecksummedFile>,
     pages: WrittenPages,
     /// The file that `parquet` writes. Bloom filters are read from it again.
     file: File,
 }
 
-impl SegmentFile {
+impl SegmentFileWriter {
     /// Begins to write an empty file. The file must be readable, too.
     pub(crate) fn new(properties: &SegmentProperties, file: File) -> Result<Self> {
         let pages = WrittenPages::default();
@@ -52,7 +52,7 @@ impl SegmentFile {
     }
 
     /// Writes the rest of the file. The file is then complete, but not durable.
-    pub(crate) fn finish(mut self) -> Result<(File, Checksums)> {
+    pub(crate) fn finish(mut self) -> Result<(File, SegmentChecksums)> {
         self.parquet.flush()?;
         self.parquet.sync()?;
         let checksums = self.page_checksums()?;
@@ -106,7 +106,7 @@ impl SegmentFile {
 }
 
 /// Returns the error for a segment whose file cannot be written.
-pub(crate) fn failed(path: &Path, error: ParquetError) -> Error {
+pub(crate) fn write_error(path: &Path, error: ParquetError) -> Error {
     Error::io_within(format!("cannot write segment {}", path.display()), error)
 }
 

@@ -11,18 +11,18 @@ use volary_flight_proto::ids::{ClusterId, QueryId, WorkerId};
 use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::seal::{Key, Sealer};
 use volary_gather::connections::ConnectionOptions;
-use volary_gather::{Connections, KnownFragments};
+use volary_gather::{KnownFragments, WorkerConnections};
 use volary_node::DataDir;
-use volary_node::admission::{Admission, Place};
-use volary_node::data_dir::Role;
+use volary_node::admission::{Admission, RunPlace};
+use volary_node::data_dir::NodeRole;
 use volary_node::disk::LocalDisk;
 use volary_node::memory;
 use volary_node::runtimes::OwnedRuntimes;
 
 use super::*;
-use crate::config::{Config, Execution};
-use crate::fragment::environment::Environments;
-use crate::fragment::kept::KeptFragments;
+use crate::config::{Config, ExecutionConfig};
+use crate::fragment::cache::FragmentCache;
+use crate::fragment::environment::FragmentEnvironments;
 use crate::fragment::running::RunningFragments;
 use crate::history::History;
 use crate::storage::{ChecksummedFile, Storage};
@@ -46,17 +46,17 @@ struct Worker {
 }
 
 fn worker() -> Worker {
-    worker_with(Execution::default())
+    worker_with(ExecutionConfig::default())
 }
 
 /// Builds a worker with one thread for computing and one place for fragments.
-fn worker_with(execution: Execution) -> Worker {
+fn worker_with(execution: ExecutionConfig) -> Worker {
     let dir = tempfile::tempdir().unwrap();
     let runtimes = OwnedRuntimes::start(Some(1)).unwrap();
     let kept_fragments = execution.kept_fragments.bytes();
     let values = execution.value_limit();
     let storage = Storage::open(dir.path(), Arc::new(LocalDisk)).unwrap();
-    let data_dir = DataDir::open(&dir.path().join("node"), Role::Worker).unwrap();
+    let data_dir = DataDir::open(&dir.path().join("node"), NodeRole::Worker).unwrap();
     let sealer = Sealer::new(Key::from_secret("secret of two clusters"));
     let context = WorkerContext {
         history: Arc::new(History::new(Arc::new(data_dir), storage.clone())),
@@ -68,27 +68,27 @@ fn worker_with(execution: Execution) -> Worker {
         },
         storage,
         runtime_env: memory::runtime_env(&memory::Config::default(), dir.path(), 0).unwrap(),
-        environments: Environments::new(values),
-        running: RunningFragments::default(),
-        fragments: KeptFragments::new(kept_fragments),
+        environments: FragmentEnvironments::new(values),
+        running_fragments: RunningFragments::default(),
+        fragment_cache: FragmentCache::new(kept_fragments),
         runtimes: runtimes.handles().clone(),
         sealer: sealer.clone(),
-        admission: Admission::new("fragments", 1, 1),
-        relaying: Admission::new("fragments that relay", 1, 1),
-        connections: Connections::new(
+        fragment_admission: Admission::new("fragments", 1, 1),
+        relay_admission: Admission::new("fragments that relay", 1, 1),
+        connections: WorkerConnections::new(
             &CONNECTIONS,
             None,
             sealer.clone(),
             runtimes.handles().io().clone(),
         ),
         known_fragments: KnownFragments::default(),
-        serving_clients: Admission::new("parts that clients fetch", 1, 1),
+        client_admission: Admission::new("parts that clients fetch", 1, 1),
         clients_uri: String::new(),
         tls: None,
     };
     let context = Arc::new(context);
-    let clients = Clients::new(Arc::clone(&context), runtimes.handles()).unwrap();
-    let reports = Reports::new(Arc::clone(&context), INSTANCE.to_owned(), PATIENCE);
+    let clients = ClientCalls::new(Arc::clone(&context), runtimes.handles()).unwrap();
+    let reports = Reporter::new(Arc::clone(&context), INSTANCE.to_owned(), PATIENCE);
     Worker {
         service: WorkerService::new(Arc::clone(&context), Arc::new(reports), clients),
         _dir: dir,
@@ -128,13 +128,13 @@ impl Worker {
         }
     }
 
-    async fn redeem(&self, ticket: &FragmentTicket) -> Result<Messages<FlightData>, Status> {
+    async fn redeem(&self, ticket: &FragmentTicket) -> Result<MessageStream<FlightData>, Status> {
         let ticket = Ticket::new(self.seal(Purpose::Fragment, ticket));
         let answered = timeout(PATIENCE, self.service.do_get(Request::new(ticket)));
         answered.await.unwrap().map(Response::into_inner)
     }
 
-    async fn do_get(&self) -> Messages<FlightData> {
+    async fn do_get(&self) -> MessageStream<FlightData> {
         self.redeem(&self.ticket()).await.unwrap()
     }
 
@@ -155,7 +155,7 @@ impl Worker {
             lineage,
         };
         let body = self.seal(Purpose::Control, &control);
-        self.service.control(&body).await
+        self.service.run_command(&body).await
     }
 
     /// Returns the worker's report to a gateway that says that these writes have failed.
@@ -200,8 +200,12 @@ impl Worker {
     }
 
     /// Takes the only place.
-    async fn occupy(&self) -> Place {
-        self.context().admission.enter_as(&0_u32).await.unwrap()
+    async fn occupy(&self) -> RunPlace {
+        self.context()
+            .fragment_admission
+            .enter_session(&0_u32)
+            .await
+            .unwrap()
     }
 }
 
@@ -213,12 +217,12 @@ fn fragment(time_zone: &str) -> Bytes {
     fragment.encode_to_vec().into()
 }
 
-async fn next(stream: &mut Messages<FlightData>) -> Result<FlightData, Status> {
+async fn next(stream: &mut MessageStream<FlightData>) -> Result<FlightData, Status> {
     timeout(PATIENCE, stream.next()).await.unwrap().unwrap()
 }
 
 /// Checks that the worker has looked at the ticket, and has found no snapshot in it.
-async fn assert_refused_in_the_end(mut stream: Messages<FlightData>) {
+async fn assert_refused_in_the_end(mut stream: MessageStream<FlightData>) {
     loop {
         match next(&mut stream).await {
             Ok(message) => assert_eq!(message.app_metadata, Frame::keep_alive().to_bytes()),
@@ -249,9 +253,9 @@ async fn a_fragment_that_waits_for_a_place_gives_signs_of_life() {
 
 #[tokio::test]
 async fn a_fragment_does_not_wait_for_ever() {
-    let worker = worker_with(Execution {
+    let worker = worker_with(ExecutionConfig {
         max_wait: Duration::from_millis(10),
-        ..Execution::default()
+        ..ExecutionConfig::default()
     });
     let _place = worker.occupy().await;
     let status = next(&mut worker.do_get().await).await.unwrap_err();
@@ -267,7 +271,7 @@ async fn a_fragment_that_nobody_waits_for_any_more_gives_up_its_turn() {
     next(&mut waiting).await.unwrap();
     drop(waiting);
     drop(place);
-    assert_eq!(worker.context().admission.running(), 0);
+    assert_eq!(worker.context().fragment_admission.running(), 0);
     assert_refused_in_the_end(worker.do_get().await).await;
 }
 
@@ -296,7 +300,7 @@ async fn a_worker_whose_threads_all_compute_gives_signs_of_life() {
 }
 
 /// Checks that the worker asks for the fragment, and says nothing else.
-async fn assert_asks(mut stream: Messages<FlightData>) {
+async fn assert_asks(mut stream: MessageStream<FlightData>) {
     let message = next(&mut stream).await.unwrap();
     assert_eq!(message.app_metadata, Frame::send_fragment().to_bytes());
     assert!(stream.next().await.is_none());
@@ -398,7 +402,11 @@ async fn what_is_for_another_cluster_of_the_same_secret_is_refused() {
         let descriptor = FlightDescriptor::new_cmd(worker.seal(Purpose::Write, &request));
         FlightData::new().with_descriptor(descriptor)
     };
-    let write = |cluster_id, instance| worker.service.write_request(&first(cluster_id, instance));
+    let write = |cluster_id, instance| {
+        worker
+            .service
+            .accept_write_request(&first(cluster_id, instance))
+    };
     write(own, INSTANCE).unwrap();
     let again = write(own, INSTANCE).unwrap_err();
     assert_eq!(again.code(), ErrorCode::AlreadyExists);
@@ -450,7 +458,7 @@ async fn a_question_that_another_cluster_has_sealed_is_not_answered() {
     };
     let stranger = Sealer::new(Key::random());
     let body = stranger.seal(Purpose::Control, &question, PATIENCE);
-    let error = worker.service.control(&body).await.unwrap_err();
+    let error = worker.service.run_command(&body).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::PermissionDenied);
 }
 

@@ -12,7 +12,7 @@ const STEP_BYTES: usize = 128 << 10;
 /// The checksums of a segment's file, taken when the file was written. The pages have checksums of
 /// their own, in the file's metadata; [`crate::segment`] compares these when it reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checksums {
+pub struct SegmentChecksums {
     /// The BLAKE3 hash of the whole file, in hexadecimal.
     pub blake3: String,
     /// Size of the end of the file that holds Parquet's indexes and metadata, in bytes.
@@ -21,13 +21,13 @@ pub struct Checksums {
     pub tail_crc32: u32,
 }
 
-impl Checksums {
+impl SegmentChecksums {
     /// Compares the whole file with its hash. `pace` is told the number of bytes of each step, and
     /// may wait. May block.
     ///
     /// # Errors
     /// Returns the errors of reading the file.
-    pub(crate) fn are_those_of(
+    pub(crate) fn matches_file(
         &self,
         path: &Path,
         mut pace: impl FnMut(usize),
@@ -47,7 +47,7 @@ impl Checksums {
     }
 
     /// Returns whether `tail` is the end of the file, as it was written.
-    pub(crate) fn are_those_of_tail(&self, tail: &[u8]) -> bool {
+    pub(crate) fn matches_tail(&self, tail: &[u8]) -> bool {
         tail.len() as u64 == self.tail_bytes && crc32fast::hash(tail) == self.tail_crc32
     }
 }
@@ -78,9 +78,9 @@ impl ChecksummedFile {
     }
 
     /// Returns the checksums of what was written.
-    pub(crate) fn checksums(&self) -> Checksums {
+    pub(crate) fn checksums(&self) -> SegmentChecksums {
         let (tail_bytes, tail) = self.tail.clone().unwrap_or_default();
-        Checksums {
+        SegmentChecksums {
             blake3: self.whole.finalize().to_hex().to_string(),
             tail_bytes,
             tail_crc32: tail.finalize(),
@@ -121,16 +121,16 @@ mod tests {
         let mut read = 0;
         assert!(
             checksums
-                .are_those_of(&path, |bytes| read += bytes)
+                .matches_file(&path, |bytes| read += bytes)
                 .unwrap()
         );
         assert_eq!(read, 300_008);
-        assert!(checksums.are_those_of_tail(b"metadata"));
-        assert!(!checksums.are_those_of_tail(b"metadatb"));
-        assert!(!checksums.are_those_of_tail(b"metadat"));
+        assert!(checksums.matches_tail(b"metadata"));
+        assert!(!checksums.matches_tail(b"metadatb"));
+        assert!(!checksums.matches_tail(b"metadat"));
         let mut content = std::fs::read(&path).unwrap();
         content[200_000] ^= 4;
         std::fs::write(&path, &content).unwrap();
-        assert!(!checksums.are_those_of(&path, |_| ()).unwrap());
+        assert!(!checksums.matches_file(&path, |_| ()).unwrap());
     }
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use volary_flight_proto::ids::TableId;
 use volary_flight_proto::{Error, Result};
 use volary_node::disk::{Disk, SharedDisk};
-use volary_node::{durable, private};
+use volary_node::{durable, private_files};
 
 /// Name of the directory of all tables, in the data directory.
 pub(super) const TABLES: &str = "tables";
@@ -27,7 +27,7 @@ pub(super) struct TableDirectory {
     root: PathBuf,
     path: PathBuf,
     disk: SharedDisk,
-    dropped: AtomicBool,
+    is_dropped: AtomicBool,
     /// The shards whose directories this process has made durable, whoever created them.
     synced: Mutex<BTreeSet<u32>>,
 }
@@ -39,7 +39,7 @@ impl TableDirectory {
             disk,
             root: root.to_owned(),
             path: root.join(table.0.to_string()),
-            dropped: AtomicBool::new(false),
+            is_dropped: AtomicBool::new(false),
             synced: Mutex::default(),
         }
     }
@@ -70,7 +70,7 @@ impl TableDirectory {
     pub(super) fn create_shard(&self, shard: u32) -> Result<PathBuf> {
         let path = self.shard_path(shard);
         for directory in [&self.path, &path] {
-            match private::create_directory(directory) {
+            match private_files::create_directory(directory) {
                 Err(source) if source.kind() != ErrorKind::AlreadyExists => {
                     let what = format!("cannot create directory {}", directory.display());
                     return Err(Error::io(what, source));
@@ -99,7 +99,7 @@ impl TableDirectory {
     /// Marks the directory as garbage, durably. The directory is deleted when nobody holds this
     /// value any more.
     pub(super) fn mark_dropped(&self) -> Result<()> {
-        self.dropped.store(true, Ordering::Release);
+        self.is_dropped.store(true, Ordering::Release);
         if !self.path.exists() {
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl TableDirectory {
 
 impl Drop for TableDirectory {
     fn drop(&mut self) {
-        if !*self.dropped.get_mut() {
+        if !*self.is_dropped.get_mut() {
             return;
         }
         match fs::remove_dir_all(&self.path) {

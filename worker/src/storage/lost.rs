@@ -38,7 +38,7 @@ impl LostDirectory {
     ///
     /// # Errors
     /// Returns the errors of the file system, with the file.
-    pub(super) fn take(
+    pub(super) fn link_files(
         &self,
         from: &TableDirectory,
         shard: u32,

@@ -9,11 +9,11 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::disk::Disk;
 use volary_node::durable;
 
-use super::checksums::Checksums;
+use super::checksums::SegmentChecksums;
 
 /// The format of manifests. A worker refuses a newer format. Manifests of format 1 have no checksum
 /// of their own, and no checksums of segments.
-const FORMAT: u32 = durable::FIRST_WITH_CHECKSUM;
+const FORMAT: u32 = durable::FIRST_CHECKSUM_FORMAT;
 pub(super) const FILE: &str = "manifest.json";
 
 /// The manifest of a shard, with its segments.
@@ -38,7 +38,7 @@ pub(super) struct Entry {
     pub(super) bytes: u64,
     /// Checksums of the file; `None` if the release that wrote it took none.
     #[serde(flatten)]
-    pub(super) checksums: Option<Checksums>,
+    pub(super) checksums: Option<SegmentChecksums>,
 }
 
 impl Manifest {
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    fn entry(checksums: Option<Checksums>) -> Entry {
+    fn entry(checksums: Option<SegmentChecksums>) -> Entry {
         Entry {
             file: "a.parquet".to_owned(),
             write_id: WriteId(7),
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_manifest_has_its_text() {
-        let checksums = Checksums {
+        let checksums = SegmentChecksums {
             blake3: "af".to_owned(),
             tail_bytes: 512,
             tail_crc32: 99,

@@ -18,22 +18,22 @@
 //! when the scan ends.
 
 mod checksums;
-mod departed;
 mod directory;
 mod lost;
 mod manifest;
-mod open;
 mod segment;
 mod shard;
+mod startup;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tombstones;
 
 pub(crate) use checksums::ChecksummedFile;
-pub use checksums::Checksums;
-pub use departed::RunningWrite;
+pub use checksums::SegmentChecksums;
 pub use segment::{NewSegment, Segment};
-pub use shard::Counted;
+pub use shard::CountedRows;
+pub use tombstones::RunningWrite;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -44,7 +44,7 @@ use parking_lot::RwLock;
 use volary_flight_proto::control::{
     Report, SegmentDescription, SegmentList, ShardContent, ShardName,
 };
-use volary_flight_proto::fragment::Expected;
+use volary_flight_proto::fragment::ExpectedRows;
 use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::tally::Tally;
@@ -52,10 +52,10 @@ use volary_flight_proto::{Error, Result};
 use volary_node::disk::SharedDisk;
 use volary_node::durable;
 
-use departed::Departed;
 use directory::{TABLES, TableDirectory};
 use lost::LostDirectory;
 use table::Table;
+use tombstones::Tombstones;
 
 /// Maximum number of shards that a report asks about. The others wait for the next report.
 const MOST_UNPROVEN: usize = 1000;
@@ -70,12 +70,12 @@ struct Shards {
     data_dir: PathBuf,
     disk: SharedDisk,
     tables: RwLock<BTreeMap<TableId, Arc<Table>>>,
-    departed: Arc<Departed>,
+    tombstones: Arc<Tombstones>,
 }
 
 /// Totals of what is on disk, over all tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct StorageTotals {
     /// Number of segments.
     pub segments: u64,
     /// Number of rows, whether queries see them or not.
@@ -88,7 +88,7 @@ pub struct Totals {
 
 /// Result of processing a gateway's list of garbage.
 #[derive(Debug, Default)]
-pub struct Collected {
+pub struct CollectedGarbage {
     /// The aborted writes of the list that have no rows here now.
     pub writes: Vec<WriteId>,
     /// The reason why something could not be deleted. The deletion is tried again with the next
@@ -109,13 +109,13 @@ impl Storage {
             .map_err(|source| Error::io(format!("cannot open {}", data_dir.display()), source))?;
         let root = data_dir.join(TABLES);
         durable::create_directory(disk.as_ref(), &root)?;
-        let departed = Arc::new(Departed::default());
-        let tables = open::read_tables(&root, &disk, &departed)?;
+        let tombstones = Arc::new(Tombstones::default());
+        let tables = startup::read_tables(&root, &disk, &tombstones)?;
         Ok(Self(Arc::new(Shards {
             data_dir,
             disk,
             tables: RwLock::new(tables),
-            departed,
+            tombstones,
         })))
     }
 
@@ -132,16 +132,16 @@ impl Storage {
         table: TableId,
         shard: u32,
         snapshot: &Snapshot,
-        counted: Option<Counted<'_>>,
+        counted: Option<CountedRows<'_>>,
     ) -> Result<Vec<Arc<Segment>>> {
-        self.0.departed.check_table(table)?;
+        self.0.tombstones.check_table(table)?;
         let known = self.0.tables.read().get(&table).cloned();
         match (known, counted) {
             (Some(known), _) => known.segments(shard, snapshot, counted),
-            (None, Some(counted)) if counted.differs(&[]).is_some() => {
+            (None, Some(counted)) if counted.mismatched_rows(&[]).is_some() => {
                 // The table may have been dropped meanwhile.
-                self.0.departed.check_table(table)?;
-                Err(table::other_rows(
+                self.0.tombstones.check_table(table)?;
+                Err(table::row_mismatch_error(
                     &format!("shard {shard} of table {table}"),
                     &format!("{TABLES}/{}/{shard}/{}", table.0, manifest::FILE),
                     false,
@@ -159,7 +159,7 @@ impl Storage {
     /// # Errors
     /// Returns `CANCELLED` if the write was aborted.
     pub fn begin(&self, write: WriteId) -> Result<RunningWrite> {
-        self.0.departed.begin(write)
+        self.0.tombstones.begin(write)
     }
 
     /// Creates the file of a new segment. The file is deleted again unless the segment is
@@ -190,7 +190,7 @@ impl Storage {
     /// Returns the errors of the file system. The table is gone even then. What is left of its
     /// files is deleted after the next start, when a gateway says that the table was dropped.
     pub fn drop_table(&self, table: TableId) -> Result<()> {
-        self.0.departed.drop_table(table);
+        self.0.tombstones.drop_table(table);
         let removed = self.0.tables.write().remove(&table);
         removed.map_or(Ok(()), |table| table.delete())
     }
@@ -206,15 +206,15 @@ impl Storage {
     /// Deletes what a gateway says is garbage: tables that are not live, and rows of failed writes.
     /// Also deletes files that no manifest names, if their shard has all counted rows without them.
     /// May block.
-    pub fn collect(&self, question: &Report) -> Collected {
+    pub fn collect(&self, question: &Report) -> CollectedGarbage {
         let live = question.live_tables.iter().copied().map(TableId).collect();
         let last = TableId(question.last_table);
-        self.0.departed.note_live_tables(live, last);
-        let mut collected = Collected::default();
+        self.0.tombstones.note_live_tables(live, last);
+        let mut collected = CollectedGarbage::default();
         let dropped: Vec<TableId> = {
             let tables = self.0.tables.read();
             let ids = tables.keys().copied();
-            ids.filter(|table| self.0.departed.check_table(*table).is_err())
+            ids.filter(|table| self.0.tombstones.check_table(*table).is_err())
                 .collect()
         };
         for table in dropped {
@@ -276,9 +276,9 @@ impl Storage {
             return Ok(());
         };
         let tally = content.tally.map(Tally);
-        let counted = Counted {
-            expected: tally.map_or(Expected::Rows(content.rows), Expected::Tally),
-            by: snapshot,
+        let counted = CountedRows {
+            expected: tally.map_or(ExpectedRows::Rows(content.rows), ExpectedRows::Tally),
+            counted_writes: snapshot,
         };
         table.prove(shard, counted)
     }
@@ -301,8 +301,8 @@ impl Storage {
     }
 
     /// Returns how much is on disk.
-    pub fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
+    pub fn totals(&self) -> StorageTotals {
+        let mut totals = StorageTotals::default();
         self.for_each(|segment| {
             totals.segments += 1;
             totals.rows += segment.rows();
@@ -332,7 +332,7 @@ impl Storage {
             return Ok(());
         }
         // The abort is noted first. From here on, what a running write adds is refused.
-        self.0.departed.abort_writes(writes);
+        self.0.tombstones.abort_writes(writes);
         let tables: Vec<_> = self.0.tables.read().values().cloned().collect();
         let mut result = Ok(());
         for table in tables {
@@ -346,12 +346,12 @@ impl Storage {
         // The lock is held for this. A table that is dropped meanwhile is either refused here, or
         // removed from the map after this.
         let mut tables = self.0.tables.write();
-        self.0.departed.check_table(id)?;
+        self.0.tombstones.check_table(id)?;
         let table = tables.entry(id).or_insert_with(|| {
             let (root, disk) = (self.0.data_dir.join(TABLES), Arc::clone(&self.0.disk));
             let directory = Arc::new(TableDirectory::new(&root, id, disk));
-            let departed = Arc::clone(&self.0.departed);
-            Arc::new(Table::with_directory(directory, BTreeMap::new(), departed))
+            let tombstones = Arc::clone(&self.0.tombstones);
+            Arc::new(Table::new(directory, BTreeMap::new(), tombstones))
         });
         Ok(Arc::clone(table))
     }

@@ -8,9 +8,9 @@ use std::sync::{Arc, OnceLock};
 use uuid::Uuid;
 use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::{durable, private};
+use volary_node::{durable, private_files};
 
-use super::checksums::Checksums;
+use super::checksums::SegmentChecksums;
 use super::directory::TableDirectory;
 use super::manifest::Entry;
 
@@ -23,7 +23,7 @@ pub struct Segment {
     rows: u64,
     bytes: u64,
     /// Checksums of the file; `None` if the release that wrote it took none.
-    checksums: Option<Checksums>,
+    checksums: Option<SegmentChecksums>,
     /// What is wrong with the file, once that is known.
     damage: OnceLock<String>,
     /// Says whether the file was written, or compared with its checksum, since the worker started.
@@ -55,7 +55,7 @@ impl NewSegment {
     ) -> Result<(Self, File)> {
         let name = file_name(write);
         let path = directory.create_shard(shard)?.join(&name);
-        let file = private::file_options()
+        let file = private_files::file_options()
             .read(true)
             .write(true)
             .create_new(true)
@@ -84,7 +84,7 @@ impl NewSegment {
     ///
     /// # Errors
     /// Returns the errors of the file system, with the file.
-    pub fn complete(self, file: &File, rows: u64, checksums: Checksums) -> Result<Segment> {
+    pub fn complete(self, file: &File, rows: u64, checksums: SegmentChecksums) -> Result<Segment> {
         let disk = self.file.directory.disk();
         let synced = disk.sync_file(file, &self.file.path);
         let metadata = synced.and_then(|()| file.metadata()).map_err(|source| {
@@ -111,7 +111,7 @@ fn file_name(write: WriteId) -> String {
 
 /// Returns the write of a segment's file, by the name of the file. Returns `None` if the file is
 /// not a segment's.
-pub(super) fn write_of(file_name: &str) -> Option<WriteId> {
+pub(super) fn parse_write_id(file_name: &str) -> Option<WriteId> {
     let (write, id) = file_name.strip_suffix(".parquet")?.split_once('-')?;
     Uuid::try_parse(id).ok()?;
     write.parse().ok().map(WriteId)
@@ -191,7 +191,7 @@ impl Segment {
     }
 
     /// Returns the checksums of the file, or `None` if the release that wrote it took none.
-    pub fn checksums(&self) -> Option<&Checksums> {
+    pub fn checksums(&self) -> Option<&SegmentChecksums> {
         self.checksums.as_ref()
     }
 
@@ -224,7 +224,7 @@ impl Segment {
         let Some(checksums) = &self.checksums else {
             return Ok(());
         };
-        let damage = match checksums.are_those_of(&self.file.path, pace) {
+        let damage = match checksums.matches_file(&self.file.path, pace) {
             Ok(true) => {
                 self.is_checked.store(true, Ordering::Release);
                 return Ok(());

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use volary_flight_proto::fragment::Expected;
+use volary_flight_proto::fragment::ExpectedRows;
 use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::tally::Tally;
@@ -33,7 +33,7 @@ pub(super) enum Fault {
     /// There are files of segments, but no manifest.
     NoManifest,
     /// The rows here are not those that the catalog has counted. The text is that of the error.
-    OtherRows(String),
+    RowMismatch(String),
 }
 
 /// A file of a segment that no manifest names.
@@ -45,24 +45,24 @@ pub(super) struct Orphan {
 
 /// The committed rows of a shard, as the catalog has counted them.
 #[derive(Debug, Clone, Copy)]
-pub struct Counted<'a> {
+pub struct CountedRows<'a> {
     /// The number or the tally of the rows.
-    pub expected: Expected,
+    pub expected: ExpectedRows,
     /// The writes whose rows were counted.
-    pub by: &'a Snapshot,
+    pub counted_writes: &'a Snapshot,
 }
 
-impl Counted<'_> {
+impl CountedRows<'_> {
     /// Compares the segments with the rows that the catalog has counted. If they differ, returns
     /// how many rows the segments have of the counted writes.
-    pub(super) fn differs(&self, segments: &[Arc<Segment>]) -> Option<u64> {
+    pub(super) fn mismatched_rows(&self, segments: &[Arc<Segment>]) -> Option<u64> {
         let seen = segments
             .iter()
-            .filter(|segment| self.by.sees(segment.write()));
+            .filter(|segment| self.counted_writes.sees(segment.write()));
         let rows: u64 = seen.clone().map(|segment| segment.rows()).sum();
         let is_equal = match self.expected {
-            Expected::Rows(expected) => rows == expected,
-            Expected::Tally(expected) => {
+            ExpectedRows::Rows(expected) => rows == expected,
+            ExpectedRows::Tally(expected) => {
                 let writes = seen.map(|segment| (segment.write(), segment.rows()));
                 writes.collect::<Tally>() == expected
             }

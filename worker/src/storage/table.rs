@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use volary_flight_proto::fragment::Expected;
+use volary_flight_proto::fragment::ExpectedRows;
 use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::durable;
 
-use super::departed::Departed;
 use super::directory::TableDirectory;
 use super::lost::LostDirectory;
 use super::manifest::{self, Manifest};
 use super::segment::Segment;
-use super::shard::{Counted, Fault, Orphan, Segments, Shard};
+use super::shard::{CountedRows, Fault, Orphan, Segments, Shard};
+use super::tombstones::Tombstones;
 
 /// Number of manifests that are replaced at the same time. Each replacement waits for the disk, and
 /// the disk makes several durable at once.
@@ -24,23 +24,23 @@ const MANIFESTS_AT_ONCE: usize = 8;
 #[derive(Debug)]
 pub(super) struct Table {
     directory: Arc<TableDirectory>,
-    departed: Arc<Departed>,
+    tombstones: Arc<Tombstones>,
     /// Lock that is held while manifests are replaced.
-    writer: Mutex<()>,
+    manifest_lock: Mutex<()>,
     /// The shards. Their lock is held for moments only.
     shards: RwLock<BTreeMap<u32, Shard>>,
 }
 
 impl Table {
-    pub(super) fn with_directory(
+    pub(super) fn new(
         directory: Arc<TableDirectory>,
         shards: BTreeMap<u32, Shard>,
-        departed: Arc<Departed>,
+        departed: Arc<Tombstones>,
     ) -> Self {
         Self {
             directory,
-            departed,
-            writer: Mutex::new(()),
+            tombstones: departed,
+            manifest_lock: Mutex::new(()),
             shards: RwLock::new(shards),
         }
     }
@@ -53,10 +53,10 @@ impl Table {
         &self,
         shard: u32,
         snapshot: &Snapshot,
-        counted: Option<Counted<'_>>,
+        counted: Option<CountedRows<'_>>,
     ) -> Result<Segments> {
         let was_faulty;
-        let seen = {
+        let visible = {
             let shards = self.shards.read();
             let known = shards.get(&shard);
             was_faulty = known.is_some_and(|known| known.fault.is_some());
@@ -64,7 +64,7 @@ impl Table {
                 return Err(self.damaged(shard, damage));
             }
             let segments = known.map_or(&[][..], |known| &known.segments);
-            match counted.and_then(|counted| Some((counted, counted.differs(segments)?))) {
+            match counted.and_then(|counted| Some((counted, counted.mismatched_rows(segments)?))) {
                 Some((counted, rows)) => Err((counted, rows)),
                 None => Ok(segments
                     .iter()
@@ -73,15 +73,15 @@ impl Table {
                     .collect::<Result<_>>()?),
             }
         };
-        if was_faulty && counted.is_some() && seen.is_ok() {
-            self.note_right_rows(shard);
+        if was_faulty && counted.is_some() && visible.is_ok() {
+            self.clear_row_mismatch(shard);
         }
-        match seen {
+        match visible {
             Ok(segments) => Ok(segments),
             Err((counted, rows)) => {
                 // The table may have been dropped meanwhile.
-                self.departed.check_table(self.directory.table())?;
-                Err(self.note_other_rows(shard, counted, rows))
+                self.tombstones.check_table(self.directory.table())?;
+                Err(self.note_row_mismatch(shard, counted, rows))
             }
         }
     }
@@ -117,40 +117,41 @@ impl Table {
                 .or_default()
                 .push(Arc::new(segment));
         }
-        let _writer = self.writer.lock();
-        self.departed.check_table(self.directory.table())?;
+        let _writer = self.manifest_lock.lock();
+        self.tombstones.check_table(self.directory.table())?;
         for segment in added.values().flatten() {
-            self.departed.check_write(segment.write())?;
+            self.tombstones.check_write(segment.write())?;
         }
         let changes: Vec<(u32, Segments)> = {
             let shards = self.shards.read();
-            let with_old = |(shard, mut new): (u32, Segments)| {
+            let add_known = |(shard, mut new): (u32, Segments)| {
                 if let Some(known) = shards.get(&shard) {
-                    self.refuse_fault(shard, known)?;
+                    self.check_fault(shard, known)?;
                     new.extend(known.segments.iter().cloned());
                 }
                 // The sort is stable: the segments of a write keep their order.
                 new.sort_by_key(|segment| segment.write());
                 Ok((shard, new))
             };
-            added.into_iter().map(with_old).collect::<Result<_>>()?
+            added.into_iter().map(add_known).collect::<Result<_>>()?
         };
         self.directory
             .sync_shards(changes.iter().map(|(shard, _)| *shard))?;
-        for_each_at_once(&changes, |(shard, segments)| self.replace(*shard, segments))
+        for_each_concurrently(&changes, |(shard, segments)| self.replace(*shard, segments))
     }
 
     /// Removes the rows of aborted writes.
     pub(super) fn remove_writes(&self, writes: &BTreeSet<WriteId>) -> Result<()> {
-        let _writer = self.writer.lock();
+        let _writer = self.manifest_lock.lock();
         let mut orphans = Vec::new();
         let mut removed = Vec::new();
         let mut changes = Vec::new();
         for (shard, known) in self.shards.write().iter_mut() {
-            let are_aborted = |orphan: &mut Orphan| writes.contains(&orphan.write);
-            orphans.extend(known.orphans.extract_if(.., are_aborted));
-            let of_aborted = |segment: &&Arc<Segment>| writes.contains(&segment.write());
-            let (gone, kept): (Vec<_>, Vec<_>) = known.segments.iter().partition(of_aborted);
+            let is_aborted_orphan = |orphan: &mut Orphan| writes.contains(&orphan.write);
+            orphans.extend(known.orphans.extract_if(.., is_aborted_orphan));
+            let is_aborted_segment = |segment: &&Arc<Segment>| writes.contains(&segment.write());
+            let (gone, kept): (Vec<_>, Vec<_>) =
+                known.segments.iter().partition(is_aborted_segment);
             if !gone.is_empty() {
                 removed.extend(gone.into_iter().cloned());
                 changes.push((*shard, kept.into_iter().cloned().collect::<Segments>()));
@@ -158,12 +159,12 @@ impl Table {
         }
         let deleted = self.delete_orphans(&orphans);
         let replace = |(shard, segments): &(u32, Segments)| self.replace(*shard, segments);
-        let replaced = match for_each_at_once(&changes, replace) {
+        let replaced = match for_each_concurrently(&changes, replace) {
             // A full disk has no room for the manifests that would free space. So the files are
             // deleted first.
             Err(error) if error.code() == ErrorCode::ResourceExhausted => {
                 removed.iter().for_each(|segment| segment.delete_early());
-                for_each_at_once(&changes, replace)
+                for_each_concurrently(&changes, replace)
             }
             replaced => replaced,
         };
@@ -173,8 +174,8 @@ impl Table {
     /// Compares a shard with what the catalog has counted. If they are equal, the files that no
     /// manifest names are garbage, and are deleted. This holds only for files of writes that the
     /// catalog has counted, or would have counted.
-    pub(super) fn prove(&self, shard: u32, counted: Counted<'_>) -> Result<()> {
-        let _writer = self.writer.lock();
+    pub(super) fn prove(&self, shard: u32, counted: CountedRows<'_>) -> Result<()> {
+        let _writer = self.manifest_lock.lock();
         let (differs, garbage) = {
             let mut shards = self.shards.write();
             let Some(known) = shards.get_mut(&shard) else {
@@ -183,17 +184,17 @@ impl Table {
             if matches!(known.fault, Some(Fault::Damaged(_))) {
                 return Ok(());
             }
-            let differs = counted.differs(&known.segments);
+            let differs = counted.mismatched_rows(&known.segments);
             let mut garbage = Vec::new();
             if differs.is_none() {
                 known.fault = None;
-                let is_garbage = |orphan: &mut Orphan| counted.by.sees(orphan.write);
+                let is_garbage = |orphan: &mut Orphan| counted.counted_writes.sees(orphan.write);
                 garbage.extend(known.orphans.extract_if(.., is_garbage));
             }
             (differs, garbage)
         };
         if let Some(rows) = differs {
-            let error = self.note_other_rows(shard, counted, rows);
+            let error = self.note_row_mismatch(shard, counted, rows);
             tracing::debug!(%error, "files that no manifest names are kept");
             return Ok(());
         }
@@ -210,7 +211,7 @@ impl Table {
     /// Moves the rows of the writes from `from` on to a directory that nobody reads, and returns
     /// the number of rows.
     pub(super) fn set_aside(&self, from: WriteId, lost: &LostDirectory) -> Result<u64> {
-        let _writer = self.writer.lock();
+        let _writer = self.manifest_lock.lock();
         let mut found = Vec::new();
         for (shard, known) in self.shards.read().iter() {
             let (gone, kept): (Segments, Segments) = known
@@ -224,13 +225,13 @@ impl Table {
         let mut changes = Vec::new();
         let mut rows = 0;
         for (shard, gone, kept, orphans) in found {
-            lost.take(&self.directory, shard, &gone, &orphans)?;
+            lost.link_files(&self.directory, shard, &gone, &orphans)?;
             rows += gone.iter().map(|segment| segment.rows()).sum::<u64>();
             if !gone.is_empty() {
                 changes.push((shard, kept));
             }
         }
-        for_each_at_once(&changes, |(shard, segments)| self.replace(*shard, segments))?;
+        for_each_concurrently(&changes, |(shard, segments)| self.replace(*shard, segments))?;
         let mut orphans = Vec::new();
         for known in self.shards.write().values_mut() {
             let is_later = |orphan: &mut Orphan| orphan.write >= from;
@@ -242,7 +243,7 @@ impl Table {
 
     /// Deletes all rows, now or when the last scan of them ends.
     pub(super) fn delete(&self) -> Result<()> {
-        let _writer = self.writer.lock();
+        let _writer = self.manifest_lock.lock();
         let marked = self.directory.mark_dropped();
         let shards = std::mem::take(&mut *self.shards.write());
         let mut result = marked;
@@ -268,11 +269,11 @@ impl Table {
         result
     }
 
-    fn refuse_fault(&self, shard: u32, known: &Shard) -> Result<()> {
+    fn check_fault(&self, shard: u32, known: &Shard) -> Result<()> {
         match &known.fault {
             None => Ok(()),
             Some(Fault::Damaged(damage)) => Err(self.damaged(shard, damage)),
-            Some(Fault::OtherRows(difference)) => {
+            Some(Fault::RowMismatch(difference)) => {
                 Err(Error::new(ErrorCode::DataLoss, difference.clone()))
             }
             Some(Fault::NoManifest) => Err(Error::unavailable(format!(
@@ -292,9 +293,9 @@ impl Table {
     }
 
     /// Notes that the shard now holds the rows that were counted.
-    fn note_right_rows(&self, shard: u32) {
+    fn clear_row_mismatch(&self, shard: u32) {
         if let Some(known) = self.shards.write().get_mut(&shard)
-            && matches!(known.fault, Some(Fault::OtherRows(_)))
+            && matches!(known.fault, Some(Fault::RowMismatch(_)))
         {
             known.fault = None;
         }
@@ -302,10 +303,10 @@ impl Table {
 
     /// Notes that the shard does not hold the rows that were counted, and returns the error. From
     /// now on, rows that are written to the shard are refused: they could be lost with it.
-    fn note_other_rows(&self, shard: u32, counted: Counted<'_>, rows: u64) -> Error {
+    fn note_row_mismatch(&self, shard: u32, counted: CountedRows<'_>, rows: u64) -> Error {
         let path = self.directory.shard_path(shard);
         let file = self.directory.relative_path(shard, manifest::FILE);
-        let error = other_rows(
+        let error = row_mismatch_error(
             &format!("shard {shard} of table {}", self.directory.table()),
             &file,
             manifest::path(&path).exists(),
@@ -314,9 +315,9 @@ impl Table {
         );
         let mut shards = self.shards.write();
         let known = shards.entry(shard).or_default();
-        if !matches!(known.fault, Some(Fault::OtherRows(_))) {
+        if !matches!(known.fault, Some(Fault::RowMismatch(_))) {
             tracing::error!(%error, "acknowledged rows are missing: queries that need them fail");
-            known.fault = Some(Fault::OtherRows(error.message().to_owned()));
+            known.fault = Some(Fault::RowMismatch(error.message().to_owned()));
         }
         error
     }
@@ -334,24 +335,24 @@ impl Table {
         let written = durable::sync_directory(disk, &directory)
             .and_then(|()| manifest.write(disk, &directory));
         match written {
-            Ok(()) => self.settle(shard, segments),
-            Err(_) if manifest.is_on_disk(&directory) => self.keep_both(shard, segments),
+            Ok(()) => self.install_segments(shard, segments),
+            Err(_) if manifest.is_on_disk(&directory) => self.keep_old_and_new(shard, segments),
             Err(_) => {}
         }
         written.map_err(at)
     }
 
     /// Takes over these segments, which the manifest certainly names. Other segments are garbage.
-    fn settle(&self, shard: u32, segments: &[Arc<Segment>]) {
+    fn install_segments(&self, shard: u32, segments: &[Arc<Segment>]) {
         segments.iter().for_each(|segment| segment.mark_named());
         let replaced = {
             let mut shards = self.shards.write();
             let known = shards.entry(shard).or_default();
             std::mem::replace(&mut known.segments, segments.to_vec())
         };
-        let kept: BTreeSet<_> = segments.iter().map(Arc::as_ptr).collect();
+        let new_segments: BTreeSet<_> = segments.iter().map(Arc::as_ptr).collect();
         for segment in replaced {
-            if !kept.contains(&Arc::as_ptr(&segment)) {
+            if !new_segments.contains(&Arc::as_ptr(&segment)) {
                 segment.mark_garbage();
             }
         }
@@ -361,7 +362,7 @@ impl Table {
     /// crash may bring the old manifest back. So what either of them names is kept. A write whose
     /// rows were added is then found when it is aborted. A write whose rows were removed is not
     /// forgotten before they are gone for good.
-    fn keep_both(&self, shard: u32, segments: &[Arc<Segment>]) {
+    fn keep_old_and_new(&self, shard: u32, segments: &[Arc<Segment>]) {
         segments.iter().for_each(|segment| segment.mark_named());
         let mut shards = self.shards.write();
         let known = &mut shards.entry(shard).or_default().segments;
@@ -375,16 +376,20 @@ impl Table {
 }
 
 /// Returns the error for a shard that holds other rows than the catalog has counted.
-pub(super) fn other_rows(
+pub(super) fn row_mismatch_error(
     what: &str,
     manifest: &str,
     has_manifest: bool,
-    expected: Expected,
+    expected: ExpectedRows,
     rows: u64,
 ) -> Error {
-    let instead = match expected {
-        Expected::Rows(expected) => format!("it has {rows} of its {expected} acknowledged rows"),
-        Expected::Tally(_) => format!("it has {rows} rows, which are not the acknowledged ones"),
+    let rows_text = match expected {
+        ExpectedRows::Rows(expected) => {
+            format!("it has {rows} of its {expected} acknowledged rows")
+        }
+        ExpectedRows::Tally(_) => {
+            format!("it has {rows} rows, which are not the acknowledged ones")
+        }
     };
     let state = if has_manifest {
         "is outdated, or belongs to another shard"
@@ -394,14 +399,17 @@ pub(super) fn other_rows(
     Error::new(
         ErrorCode::DataLoss,
         format!(
-            "{what}: {instead}, because {manifest} {state}; restore the shard's files from a backup and restart the worker (docs/repair.md)"
+            "{what}: {rows_text}, because {manifest} {state}; restore the shard's files from a backup and restart the worker (docs/repair.md)"
         ),
     )
 }
 
 /// Runs `work`, which waits for the disk, on all items, a few at a time. Returns the first error.
-fn for_each_at_once<T: Sync>(items: &[T], work: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
-    let in_turn = &|items: &[T]| {
+fn for_each_concurrently<T: Sync>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<()> + Sync,
+) -> Result<()> {
+    let work_in_turn = &|items: &[T]| {
         let mut result = Ok(());
         for item in items {
             result = result.and(work(item));
@@ -417,14 +425,14 @@ fn for_each_at_once<T: Sync>(items: &[T], work: impl Fn(&T) -> Result<()> + Sync
         for chunk in chunks {
             let thread = std::thread::Builder::new()
                 .name("volary-manifest".to_owned())
-                .spawn_scoped(scope, move || in_turn(chunk));
+                .spawn_scoped(scope, move || work_in_turn(chunk));
             match thread {
                 Ok(thread) => threads.push(thread),
                 // The system gives no more threads. So this thread does the work.
-                Err(_) => result = result.and(in_turn(chunk)),
+                Err(_) => result = result.and(work_in_turn(chunk)),
             }
         }
-        result = result.and(in_turn(first));
+        result = result.and(work_in_turn(first));
         for thread in threads {
             let ended = thread.join();
             result = result.and(ended.unwrap_or_else(|_| {

@@ -126,11 +126,11 @@ fn question(shard: u32, writes: &[u64]) -> Report {
     }
 }
 
-fn counted<'a>(writes: &[u64], by: &'a Snapshot) -> Counted<'a> {
+fn counted<'a>(writes: &[u64], by: &'a Snapshot) -> CountedRows<'a> {
     let writes = writes.iter().map(|write| (WriteId(*write), 2));
-    Counted {
-        expected: Expected::Tally(writes.collect()),
-        by,
+    CountedRows {
+        expected: ExpectedRows::Tally(writes.collect()),
+        counted_writes: by,
     }
 }
 
@@ -222,8 +222,11 @@ fn a_shard_that_the_worker_does_not_know_is_empty_only_if_the_catalog_says_so() 
     let now = snapshot(9, &[]);
     let none = storage.segments(TABLE, SHARD, &now, Some(counted(&[], &now)));
     assert!(none.unwrap().is_empty());
-    let expected = Expected::Rows(3);
-    let counted = Counted { expected, by: &now };
+    let expected = ExpectedRows::Rows(3);
+    let counted = CountedRows {
+        expected,
+        counted_writes: &now,
+    };
     let error = storage
         .segments(TABLE, SHARD, &now, Some(counted))
         .unwrap_err();

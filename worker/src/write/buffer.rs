@@ -19,7 +19,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryRese
 use datafusion::execution::runtime_env::RuntimeEnv;
 use volary_flight_proto::Result;
 
-use super::layout::{Layout, REFERENCE_SHARD};
+use super::layout::{REFERENCE_SHARD, WriteLayout};
 use crate::segment::ORDER;
 
 /// Number of rows that are copied together. They are few enough that a file ends near the size that
@@ -30,19 +30,19 @@ const COPIED_ROWS: usize = 8 * 1024;
 const MEMORY_SHARE: usize = 2;
 /// Memory that sorting needs for each row, in bytes: its position, its place, and half a place for
 /// merging.
-const POSITION_BYTES: usize = size_of::<Position>() + size_of::<Place>() / 2 * 3;
+const POSITION_BYTES: usize = size_of::<Position>() + size_of::<KeyedPosition>() / 2 * 3;
 
 /// The position of a row: the number of its batch, and the row in the batch.
 type Position = (u32, u32);
 
 /// The beginning of a row's key, and the row's position. The beginning decides most comparisons
 /// without a look at the key.
-type Place = (u128, Position);
+type KeyedPosition = (u128, Position);
 
 /// Rows that wait in memory until all rows have arrived.
 #[derive(Debug)]
 pub(super) struct Buffer {
-    layout: Arc<Layout>,
+    layout: Arc<WriteLayout>,
     converter: RowConverter,
     arrived: Arrived,
     limit_bytes: usize,
@@ -61,7 +61,7 @@ struct Arrived {
 
 impl Buffer {
     /// Creates an empty buffer. Returns `None` if the sort key has a type that cannot become bytes.
-    pub(super) fn new(layout: &Arc<Layout>, runtime_env: &RuntimeEnv) -> Result<Option<Self>> {
+    pub(super) fn new(layout: &Arc<WriteLayout>, runtime_env: &RuntimeEnv) -> Result<Option<Self>> {
         let schema = layout.schema();
         let fields: Vec<_> = layout
             .sort_key()
@@ -146,7 +146,7 @@ impl Buffer {
 
     /// Divides the rows into at most `count` parts of about equal size, which are written at the
     /// same time. Each shard is in one of them.
-    pub(super) fn into_parts(mut self, count: usize) -> Result<Vec<Part>> {
+    pub(super) fn into_parts(mut self, count: usize) -> Result<Vec<ShardGroup>> {
         let columns: Vec<usize> = (0..self.layout.schema().fields().len()).collect();
         for batch in &mut self.arrived.batches {
             // The shard column is not written.
@@ -154,7 +154,7 @@ impl Buffer {
         }
         let arrived = Arc::new(self.arrived);
         let mut parts: Vec<_> = (0..count.max(1))
-            .map(|_| Part {
+            .map(|_| ShardGroup {
                 arrived: Arc::clone(&arrived),
                 shards: Vec::new(),
                 rows: 0,
@@ -177,16 +177,19 @@ impl Buffer {
 }
 
 impl Arrived {
-    fn sorted(&self, positions: Vec<Position>) -> Vec<Position> {
-        let place = |position| (beginning(self.key(position).as_ref()), position);
-        let mut places: Vec<Place> = positions.into_iter().map(place).collect();
+    fn sort_positions(&self, positions: Vec<Position>) -> Vec<Position> {
+        let keyed = |position| (key_prefix(self.key(position).as_ref()), position);
+        let mut keyed_positions: Vec<KeyedPosition> = positions.into_iter().map(keyed).collect();
         // A stable sort finds runs that are in order already. If rows arrive in order, there are
         // few runs.
-        places.sort_by(|(left_key, left), (right_key, right)| {
+        keyed_positions.sort_by(|(left_key, left), (right_key, right)| {
             let keys = left_key.cmp(right_key);
             keys.then_with(|| self.key(*left).cmp(&self.key(*right)))
         });
-        places.into_iter().map(|(_, position)| position).collect()
+        keyed_positions
+            .into_iter()
+            .map(|(_, position)| position)
+            .collect()
     }
 
     fn key(&self, (batch, row): Position) -> Row<'_> {
@@ -195,7 +198,7 @@ impl Arrived {
 }
 
 /// Returns the first bytes of a key as a number. Such numbers compare as the bytes do.
-fn beginning(key: &[u8]) -> u128 {
+fn key_prefix(key: &[u8]) -> u128 {
     let mut bytes = [0; size_of::<u128>()];
     let length = key.len().min(bytes.len());
     bytes[..length].copy_from_slice(&key[..length]);
@@ -204,7 +207,7 @@ fn beginning(key: &[u8]) -> u128 {
 
 /// The rows of some shards.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct ShardGroup {
     arrived: Arc<Arrived>,
     /// The shards with the positions of their rows. The last shard is written first.
     shards: Vec<(u32, Vec<Position>)>,
@@ -214,7 +217,7 @@ pub(super) struct Part {
     current: Option<(u32, Vec<Position>)>,
 }
 
-impl Part {
+impl ShardGroup {
     /// Returns the next rows and their shard. Shards come in ascending order, and the rows of a
     /// shard are sorted. A shard is sorted when its first rows are asked for.
     pub(super) fn next_rows(&mut self) -> Result<Option<(u32, RecordBatch)>> {
@@ -223,7 +226,7 @@ impl Part {
                 return Ok(None);
             };
             if self.arrived.keys.iter().any(|keys| keys.num_rows() > 0) {
-                positions = self.arrived.sorted(positions);
+                positions = self.arrived.sort_positions(positions);
             }
             self.next = 0;
             self.current = Some((shard, positions));

@@ -14,7 +14,7 @@ pub(super) const REFERENCE_SHARD: u32 = 0;
 
 /// The columns of a write, and what they are for.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(super) struct WriteLayout {
     table: TableId,
     schema: SchemaRef,
     /// The table's columns, followed by the shard column unless the table is a reference table.
@@ -25,7 +25,7 @@ pub(super) struct Layout {
     shards: u32,
 }
 
-impl Layout {
+impl WriteLayout {
     /// Builds the layout from the description of a table.
     ///
     /// # Errors

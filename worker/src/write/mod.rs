@@ -13,9 +13,9 @@
 //! runs on the blocking threads of the runtime.
 
 mod buffer;
-mod columns;
+mod column_statistics;
 mod layout;
-mod received;
+mod received_streams;
 mod segments;
 mod sort;
 #[cfg(test)]
@@ -35,14 +35,14 @@ use volary_flight_proto::write::{ShardWritten, WriteRequest, WriteResult};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::Runtimes;
 
-use crate::background::in_background;
+use crate::background::run_blocking;
 use crate::config;
 use crate::segment::SegmentProperties;
 use crate::storage::{RunningWrite, Segment, Storage};
-use buffer::Part;
-use columns::Columns;
-use layout::Layout;
-pub use received::Received;
+use buffer::ShardGroup;
+use column_statistics::ColumnStatistics;
+use layout::WriteLayout;
+pub use received_streams::ReceivedStreams;
 use segments::SegmentsWriter;
 use sort::Sorted;
 
@@ -52,7 +52,7 @@ pub struct WriteContext {
     /// The storage that the rows go to.
     pub storage: Storage,
     /// Settings for segments.
-    pub config: config::Storage,
+    pub config: config::StorageConfig,
     /// Number of segments of one write that are made at the same time.
     pub parallelism: usize,
     /// Memory and spill space of the sort.
@@ -83,7 +83,7 @@ pub async fn write(
     let table = request
         .table
         .ok_or_else(|| Error::invalid("the write request has no table"))?;
-    let layout = Layout::new(&table)?;
+    let layout = WriteLayout::new(&table)?;
     let write = WriteId(request.write_id);
     let running = context.storage.begin(write)?;
     let work = run(context.clone(), layout, write, running, rows).in_current_span();
@@ -93,7 +93,7 @@ pub async fn write(
 
 async fn run(
     context: WriteContext,
-    layout: Layout,
+    layout: WriteLayout,
     write: WriteId,
     running: RunningWrite,
     rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
@@ -106,18 +106,18 @@ async fn run(
         &context.config,
     )?);
     let new_writer = || SegmentsWriter::new(&context, &layout, &properties, write);
-    let mut columns = Columns::new(layout.schema())?;
+    let mut columns = ColumnStatistics::new(layout.schema())?;
     let segments =
-        match sort::sorted(&layout, rows, &context.runtime_env, context.parallelism).await? {
+        match sort::sort_rows(&layout, rows, &context.runtime_env, context.parallelism).await? {
             Sorted::Stream(rows) => write_stream(rows, new_writer(), &mut columns).await?,
             Sorted::Parts(parts) => {
-                let mut writing = JoinSet::new();
+                let mut part_tasks = JoinSet::new();
                 for part in parts {
-                    let columns = Columns::new(layout.schema())?;
-                    writing.spawn(write_part(part, new_writer(), columns).in_current_span());
+                    let columns = ColumnStatistics::new(layout.schema())?;
+                    part_tasks.spawn(write_part(part, new_writer(), columns).in_current_span());
                 }
                 let mut segments = Vec::new();
-                while let Some(ended) = writing.join_next().await {
+                while let Some(ended) = part_tasks.join_next().await {
                     let (more, others) = ended.map_err(|source| {
                         Error::with_source(ErrorCode::Internal, "writing segments panicked", source)
                     })??;
@@ -136,7 +136,7 @@ async fn run(
         let table = layout.table();
         // The thread continues even if this future is dropped. The write counts as running until
         // the thread is done.
-        in_background(move || {
+        run_blocking(move || {
             let _running = running;
             context.storage.add(table, segments)
         })
@@ -149,7 +149,7 @@ async fn run(
 async fn write_stream(
     mut rows: SendableRecordBatchStream,
     mut writer: SegmentsWriter,
-    columns: &mut Columns,
+    columns: &mut ColumnStatistics,
 ) -> Result<Vec<Segment>> {
     while let Some(batch) = rows.next().await {
         let batch = batch?;
@@ -163,10 +163,10 @@ async fn write_stream(
 }
 
 async fn write_part(
-    mut part: Part,
+    mut part: ShardGroup,
     mut writer: SegmentsWriter,
-    mut columns: Columns,
-) -> Result<(Vec<Segment>, Columns)> {
+    mut columns: ColumnStatistics,
+) -> Result<(Vec<Segment>, ColumnStatistics)> {
     while let Some((shard, rows)) = part.next_rows()? {
         columns.update(&rows)?;
         writer.append(shard, &rows).await?;

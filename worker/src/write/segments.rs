@@ -10,9 +10,9 @@ use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::WriteContext;
-use super::layout::{Layout, REFERENCE_SHARD};
-use crate::background::in_background;
-use crate::segment::{SegmentFile, SegmentProperties, failed};
+use super::layout::{REFERENCE_SHARD, WriteLayout};
+use crate::background::run_blocking;
+use crate::segment::{SegmentFileWriter, SegmentProperties, write_error};
 use crate::storage::{NewSegment, Segment, Storage};
 
 /// Number of files that are made durable while the next one is written.
@@ -22,7 +22,7 @@ const FILES_SYNCING: usize = 8;
 /// files.
 pub(super) struct SegmentsWriter {
     storage: Storage,
-    layout: Arc<Layout>,
+    layout: Arc<WriteLayout>,
     properties: Arc<SegmentProperties>,
     write: WriteId,
     /// Memory of the encoded part of a row group. It is counted without asking whether there is
@@ -37,14 +37,14 @@ pub(super) struct SegmentsWriter {
 struct CurrentFile {
     shard: u32,
     segment: NewSegment,
-    file: SegmentFile,
+    file: SegmentFileWriter,
     rows: u64,
 }
 
 impl SegmentsWriter {
     pub(super) fn new(
         context: &WriteContext,
-        layout: &Arc<Layout>,
+        layout: &Arc<WriteLayout>,
         properties: &Arc<SegmentProperties>,
         write: WriteId,
     ) -> Self {
@@ -102,7 +102,7 @@ impl SegmentsWriter {
         };
         let current = self.current.insert(current);
         let written = current.file.write(rows);
-        written.map_err(|error| failed(current.segment.path(), error))?;
+        written.map_err(|error| write_error(current.segment.path(), error))?;
         current.rows += rows.num_rows() as u64;
         self.memory.resize(current.file.memory_size());
         if current.file.size() >= self.properties.segment_bytes {
@@ -126,9 +126,9 @@ impl SegmentsWriter {
     // thread to thread.
     async fn open_file(&mut self, shard: u32) -> Result<CurrentFile> {
         let (storage, table, write) = (self.storage.clone(), self.layout.table(), self.write);
-        let (segment, file) = in_background(move || storage.create(table, shard, write)).await?;
-        let file = SegmentFile::new(&self.properties, file)
-            .map_err(|error| failed(segment.path(), error))?;
+        let (segment, file) = run_blocking(move || storage.create(table, shard, write)).await?;
+        let file = SegmentFileWriter::new(&self.properties, file)
+            .map_err(|error| write_error(segment.path(), error))?;
         Ok(CurrentFile {
             shard,
             segment,
@@ -149,7 +149,7 @@ impl SegmentsWriter {
             ..
         } = current;
         let finished = file.finish();
-        let (file, checksums) = finished.map_err(|error| failed(segment.path(), error))?;
+        let (file, checksums) = finished.map_err(|error| write_error(segment.path(), error))?;
         self.memory.resize(0);
         if self.syncing.len() >= FILES_SYNCING {
             self.take_synced().await?;

@@ -21,8 +21,8 @@ use futures::{Stream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use volary_flight_proto::{Error, Result};
 
-use super::buffer::{Buffer, Part};
-use super::layout::Layout;
+use super::buffer::{Buffer, ShardGroup};
+use super::layout::WriteLayout;
 use crate::segment::ORDER;
 
 /// Divisor of all memory. A sort keeps at most the quotient free for its last merge. DataFusion's
@@ -34,7 +34,7 @@ pub(super) enum Sorted {
     /// A stream of batches with the shard column.
     Stream(SendableRecordBatchStream),
     /// Rows in memory, in parts that are written at the same time.
-    Parts(Vec<Part>),
+    Parts(Vec<ShardGroup>),
 }
 
 /// Waits for all rows and sorts them, in memory or, if they do not fit, with a sort that spills.
@@ -43,8 +43,8 @@ pub(super) enum Sorted {
 /// # Errors
 /// Returns the errors of the rows, `INVALID_ARGUMENT` for rows that do not fit the table, and
 /// `RESOURCE_EXHAUSTED`. A returned stream may have the same errors.
-pub(super) async fn sorted(
-    layout: &Arc<Layout>,
+pub(super) async fn sort_rows(
+    layout: &Arc<WriteLayout>,
     rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
     runtime_env: &Arc<RuntimeEnv>,
     parts: usize,
@@ -59,33 +59,33 @@ pub(super) async fn sorted(
         let stream = RecordBatchStreamAdapter::new(schema, rows);
         return Ok(Sorted::Stream(Box::pin(stream)));
     };
-    let mut waiting = Vec::new();
+    let mut buffered = Vec::new();
     if let Some(mut buffer) = Buffer::new(layout, runtime_env)? {
         loop {
             let Some(batch) = checked.try_next().await? else {
                 return Ok(Sorted::Parts(buffer.into_parts(parts)?));
             };
             if !buffer.push(&batch)? {
-                waiting = buffer.into_batches();
-                waiting.push(batch);
+                buffered = buffer.into_batches();
+                buffered.push(batch);
                 break;
             }
         }
     }
-    let rows = futures::stream::iter(waiting.into_iter().map(Ok)).chain(checked);
-    let sorted = spilling(layout, ordering, Box::pin(rows), runtime_env)?;
+    let rows = futures::stream::iter(buffered.into_iter().map(Ok)).chain(checked);
+    let sorted = sort_with_spill(layout, ordering, Box::pin(rows), runtime_env)?;
     Ok(Sorted::Stream(sorted))
 }
 
-fn spilling(
-    layout: &Layout,
+fn sort_with_spill(
+    layout: &WriteLayout,
     ordering: LexOrdering,
     rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
     runtime_env: &Arc<RuntimeEnv>,
 ) -> Result<SendableRecordBatchStream> {
     let schema = Arc::clone(layout.input());
     let rows = rows.map_err(DataFusionError::from);
-    let rows = Rows {
+    let rows = OneTimeSource {
         schema: Arc::clone(&schema),
         stream: Mutex::new(Some(Box::pin(RecordBatchStreamAdapter::new(
             Arc::clone(&schema),
@@ -97,7 +97,7 @@ fn spilling(
     Ok(sort.execute(0, task_context(runtime_env))?)
 }
 
-fn ordering(layout: &Layout) -> Option<LexOrdering> {
+fn ordering(layout: &WriteLayout) -> Option<LexOrdering> {
     let columns = layout
         .shard_column()
         .into_iter()
@@ -129,18 +129,18 @@ fn task_context(runtime_env: &Arc<RuntimeEnv>) -> Arc<TaskContext> {
 }
 
 /// A stream, as the leaf of a plan that runs once.
-struct Rows {
+struct OneTimeSource {
     schema: SchemaRef,
     stream: Mutex<Option<SendableRecordBatchStream>>,
 }
 
-impl fmt::Debug for Rows {
+impl fmt::Debug for OneTimeSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rows").finish_non_exhaustive()
     }
 }
 
-impl PartitionStream for Rows {
+impl PartitionStream for OneTimeSource {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }

@@ -37,7 +37,7 @@ fn worker(memory: u64) -> Worker {
     };
     let context = WriteContext {
         storage: Storage::open(dir.path(), Arc::new(LocalDisk)).unwrap(),
-        config: config::Storage::default(),
+        config: config::StorageConfig::default(),
         parallelism: 3,
         runtime_env: memory::runtime_env(&limits, dir.path(), 0).unwrap(),
         runtimes: runtimes.handles().clone(),

@@ -17,13 +17,13 @@ use clap::ValueEnum;
 use futures::StreamExt;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use crate::client::Rows;
-use crate::table::Table;
+use crate::client::RowStream;
+use crate::table::TextTable;
 use crate::terminal;
 
 /// The format in which rows are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Output {
+pub enum OutputFormat {
     /// A table that fits the terminal
     #[default]
     Table,
@@ -39,9 +39,9 @@ pub enum Output {
     Arrow,
 }
 
-impl Output {
+impl OutputFormat {
     /// Returns the format that the extension of a file name stands for, if it is known.
-    pub fn of_file(path: &Path) -> Option<Self> {
+    pub fn for_file(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         Some(match extension.as_str() {
             "csv" => Self::Csv,
@@ -67,7 +67,7 @@ impl Output {
 /// Writes the rows of one statement.
 #[derive(Debug)]
 pub struct Printer {
-    output: Output,
+    output: OutputFormat,
     max_rows: usize,
     width: Option<usize>,
 }
@@ -75,7 +75,7 @@ pub struct Printer {
 impl Printer {
     /// Creates a printer. A table shows at most `max_rows` rows, and is at most `width` characters
     /// wide.
-    pub fn new(output: Output, max_rows: usize, width: Option<usize>) -> Self {
+    pub fn new(output: OutputFormat, max_rows: usize, width: Option<usize>) -> Self {
         Self {
             output,
             max_rows,
@@ -89,49 +89,49 @@ impl Printer {
     /// # Errors
     /// Returns the errors of the statement and of `out`, and `INVALID_ARGUMENT` if the format
     /// cannot represent a type.
-    pub async fn print(&self, rows: Rows, out: &mut (impl Write + Send)) -> Result<u64> {
+    pub async fn print(&self, rows: RowStream, out: &mut (impl Write + Send)) -> Result<u64> {
         match self.output {
-            Output::Table | Output::Vertical if is_plan(&rows.schema) => {
+            OutputFormat::Table | OutputFormat::Vertical if is_plan(&rows.schema) => {
                 print_plan(rows, out).await
             }
-            Output::Table => self.print_table(rows, out).await,
-            Output::Vertical => self.print_vertical(rows, out).await,
-            Output::Csv => print_csv(rows, out).await,
-            Output::Json => print_json(rows, out).await,
-            Output::Parquet => files::print_parquet(rows, out).await,
-            Output::Arrow => files::print_arrow(rows, out).await,
+            OutputFormat::Table => self.print_table(rows, out).await,
+            OutputFormat::Vertical => self.print_vertical(rows, out).await,
+            OutputFormat::Csv => print_csv(rows, out).await,
+            OutputFormat::Json => print_json(rows, out).await,
+            OutputFormat::Parquet => files::print_parquet(rows, out).await,
+            OutputFormat::Arrow => files::print_arrow(rows, out).await,
         }
     }
 
-    async fn print_table(&self, rows: Rows, out: &mut impl Write) -> Result<u64> {
-        let mut table = Table::new(&rows.schema);
+    async fn print_table(&self, rows: RowStream, out: &mut impl Write) -> Result<u64> {
+        let mut table = TextTable::new(&rows.schema);
         let has_columns = !rows.schema.fields().is_empty();
-        let count = each_batch(rows, |batch| {
+        let count = for_each_batch(rows, |batch| {
             let room = self.max_rows.saturating_sub(table.len());
             let shown = batch.slice(0, batch.num_rows().min(room));
-            table.push(&shown).map_err(cannot_show)
+            table.push(&shown).map_err(format_error)
         })
         .await?;
         if has_columns {
             let mut text = table.render(self.width).join("\n");
-            text.push_str(&hidden(count.saturating_sub(table.len() as u64)));
+            text.push_str(&hidden_rows_note(count.saturating_sub(table.len() as u64)));
             write(out, format!("{text}\n").as_bytes())?;
         }
         Ok(count)
     }
 
-    async fn print_vertical(&self, rows: Rows, out: &mut impl Write) -> Result<u64> {
+    async fn print_vertical(&self, rows: RowStream, out: &mut impl Write) -> Result<u64> {
         let (mut text, mut shown) = (String::new(), 0_u64);
-        let count = each_batch(rows, |batch| {
+        let count = for_each_batch(rows, |batch| {
             let room =
                 usize::try_from(shown).map_or(0, |shown| self.max_rows.saturating_sub(shown));
             let part = batch.slice(0, batch.num_rows().min(room));
-            vertical::push(&mut text, &part, shown).map_err(cannot_show)?;
+            vertical::push(&mut text, &part, shown).map_err(format_error)?;
             shown += part.num_rows() as u64;
             Ok(())
         })
         .await?;
-        let more = hidden(count.saturating_sub(shown));
+        let more = hidden_rows_note(count.saturating_sub(shown));
         let more = more.trim_start_matches('\n');
         if !more.is_empty() {
             text.push_str(&format!("{more}\n"));
@@ -142,7 +142,7 @@ impl Printer {
 }
 
 /// Returns the text about rows that are not shown.
-fn hidden(rows: u64) -> String {
+fn hidden_rows_note(rows: u64) -> String {
     if rows == 0 {
         return String::new();
     }
@@ -161,9 +161,10 @@ fn is_plan(schema: &Schema) -> bool {
     names == ["plan_type", "plan"]
 }
 
-async fn print_plan(rows: Rows, out: &mut impl Write) -> Result<u64> {
-    each_batch(rows, |batch| {
-        let text = |column: usize| cast(batch.column(column), &DataType::Utf8).map_err(cannot_show);
+async fn print_plan(rows: RowStream, out: &mut impl Write) -> Result<u64> {
+    for_each_batch(rows, |batch| {
+        let text =
+            |column: usize| cast(batch.column(column), &DataType::Utf8).map_err(format_error);
         let (kinds, plans) = (text(0)?, text(1)?);
         for (kind, plan) in kinds
             .as_string::<i32>()
@@ -181,21 +182,21 @@ async fn print_plan(rows: Rows, out: &mut impl Write) -> Result<u64> {
     .await
 }
 
-async fn print_csv(rows: Rows, out: &mut impl Write) -> Result<u64> {
+async fn print_csv(rows: RowStream, out: &mut impl Write) -> Result<u64> {
     // The header is written even if there are no rows.
     if !rows.schema.fields().is_empty() {
         let empty = RecordBatch::new_empty(rows.schema.clone());
         write(out, &encode_csv(&empty, true)?)?;
     }
-    each_batch(rows, |batch| write(out, &encode_csv(batch, false)?)).await
+    for_each_batch(rows, |batch| write(out, &encode_csv(batch, false)?)).await
 }
 
-async fn print_json(rows: Rows, out: &mut impl Write) -> Result<u64> {
-    each_batch(rows, |batch| write(out, &encode_json(batch)?)).await
+async fn print_json(rows: RowStream, out: &mut impl Write) -> Result<u64> {
+    for_each_batch(rows, |batch| write(out, &encode_json(batch)?)).await
 }
 
-async fn each_batch(
-    mut rows: Rows,
+async fn for_each_batch(
+    mut rows: RowStream,
     mut show: impl FnMut(&RecordBatch) -> Result<()>,
 ) -> Result<u64> {
     let mut count = 0;
@@ -216,7 +217,7 @@ fn encode_csv(batch: &RecordBatch, header: bool) -> Result<Vec<u8>> {
         .with_header(header)
         .build(&mut text)
         .write(batch)
-        .map_err(cannot_show)?;
+        .map_err(format_error)?;
     Ok(text)
 }
 
@@ -225,8 +226,8 @@ fn encode_json(batch: &RecordBatch) -> Result<Vec<u8>> {
     let mut writer = json::WriterBuilder::new()
         .with_explicit_nulls(true)
         .build::<_, json::writer::LineDelimited>(&mut text);
-    writer.write(batch).map_err(cannot_show)?;
-    writer.finish().map_err(cannot_show)?;
+    writer.write(batch).map_err(format_error)?;
+    writer.finish().map_err(format_error)?;
     drop(writer);
     Ok(text)
 }
@@ -237,7 +238,7 @@ fn write(out: &mut impl Write, text: &[u8]) -> Result<()> {
         .map_err(terminal::output_failed)
 }
 
-fn cannot_show(source: ArrowError) -> Error {
+fn format_error(source: ArrowError) -> Error {
     Error::with_source(
         ErrorCode::InvalidArgument,
         "the rows cannot be written in this format; choose another --output, or CAST the column",
@@ -255,14 +256,14 @@ mod tests {
 
     use super::*;
 
-    fn print(output: Output, max_rows: usize, batches: usize) -> (String, u64) {
+    fn print(output: OutputFormat, max_rows: usize, batches: usize) -> (String, u64) {
         let n: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
         let s: ArrayRef = Arc::new(StringViewArray::from(vec![Some("a, \"b\""), None]));
         let batch =
             RecordBatch::try_from_iter_with_nullable([("n", n, true), ("s", s, true)]).unwrap();
         let schema = batch.schema();
         let batches: Vec<_> = (0..batches).map(|_| Ok(batch.clone())).collect();
-        let rows = Rows {
+        let rows = RowStream {
             schema,
             batches: stream::iter(batches).boxed(),
             query_id: None,
@@ -275,13 +276,16 @@ mod tests {
     #[test]
     fn csv_has_one_header_and_nothing_for_null() {
         let rows = "1,\"a, \"\"b\"\"\"\n,\n";
-        assert_eq!(print(Output::Csv, 9, 2), (format!("n,s\n{rows}{rows}"), 4));
-        assert_eq!(print(Output::Csv, 9, 0), ("n,s\n".to_owned(), 0));
+        assert_eq!(
+            print(OutputFormat::Csv, 9, 2),
+            (format!("n,s\n{rows}{rows}"), 4)
+        );
+        assert_eq!(print(OutputFormat::Csv, 9, 0), ("n,s\n".to_owned(), 0));
     }
 
     #[test]
     fn rows_one_below_the_other_are_numbered_and_bounded() {
-        let (text, count) = print(Output::Vertical, 3, 2);
+        let (text, count) = print(OutputFormat::Vertical, 3, 2);
         assert_eq!(count, 4);
         assert_eq!(
             text,
@@ -292,25 +296,25 @@ mod tests {
     #[test]
     fn the_name_of_a_file_says_what_is_in_it() {
         for (name, expected) in [
-            ("a.csv", Some(Output::Csv)),
-            ("dir.x/B.PARQUET", Some(Output::Parquet)),
-            ("a.feather", Some(Output::Arrow)),
+            ("a.csv", Some(OutputFormat::Csv)),
+            ("dir.x/B.PARQUET", Some(OutputFormat::Parquet)),
+            ("a.feather", Some(OutputFormat::Arrow)),
             ("a.xlsx", None),
             ("parquet", None),
         ] {
-            assert_eq!(Output::of_file(Path::new(name)), expected, "{name}");
+            assert_eq!(OutputFormat::for_file(Path::new(name)), expected, "{name}");
         }
     }
 
     #[test]
     fn json_is_one_object_a_line_with_nulls() {
         let rows = "{\"n\":1,\"s\":\"a, \\\"b\\\"\"}\n{\"n\":null,\"s\":null}\n";
-        assert_eq!(print(Output::Json, 9, 1), (rows.to_owned(), 2));
+        assert_eq!(print(OutputFormat::Json, 9, 1), (rows.to_owned(), 2));
     }
 
     #[test]
     fn a_table_is_bounded_and_says_what_it_leaves_out() {
-        let (text, count) = print(Output::Table, 3, 3);
+        let (text, count) = print(OutputFormat::Table, 3, 3);
         assert_eq!(count, 6);
         assert_eq!(text.lines().count(), 2 + 3 + 1, "{text}");
         assert!(

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use volary_flight_proto::{Error, Result};
 
-use super::super::output::Output;
-use super::super::{Show, splitter};
+use super::super::output::OutputFormat;
+use super::super::{DisplayOptions, splitter};
 use crate::login::Target;
 use crate::terminal;
 
@@ -30,16 +30,16 @@ A statement ends with a semicolon. Tab completes names. The arrow keys show earl
 
 /// A command of the shell.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum ShellCommand {
     Leave,
     Help,
     Connection,
     /// A statement whose result is the answer to the command.
     Statement(String),
-    File(PathBuf),
-    Format(Output),
+    RunFile(PathBuf),
+    Format(OutputFormat),
     Vertical,
-    To(Option<PathBuf>),
+    OutputFile(Option<PathBuf>),
     Timing,
     Pager,
     Progress,
@@ -49,15 +49,15 @@ pub(super) enum Command {
 ///
 /// # Errors
 /// Returns a message for the user that says what is wrong with the command.
-pub(super) fn parse(line: &str) -> std::result::Result<Command, String> {
+pub(super) fn parse(line: &str) -> std::result::Result<ShellCommand, String> {
     let line = line.trim().trim_end_matches(';').trim_end();
     let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let argument = argument.trim();
-    let statement = |text: &str| Ok(Command::Statement(text.to_owned()));
+    let statement = |text: &str| Ok(ShellCommand::Statement(text.to_owned()));
     match (name, argument) {
-        ("q" | "quit" | "exit", _) => Ok(Command::Leave),
-        ("?" | "h" | "help", _) => Ok(Command::Help),
-        ("conninfo", _) => Ok(Command::Connection),
+        ("q" | "quit" | "exit", _) => Ok(ShellCommand::Leave),
+        ("?" | "h" | "help", _) => Ok(ShellCommand::Help),
+        ("conninfo", _) => Ok(ShellCommand::Connection),
         ("d" | "dt", "") => statement("SHOW TABLES"),
         ("d", table) => statement(&format!("DESCRIBE {table}")),
         ("dq", _) => {
@@ -70,36 +70,36 @@ pub(super) fn parse(line: &str) -> std::result::Result<Command, String> {
             "SELECT query_id, user_name, state, running_us / 1000 AS running_ms, statement FROM system.queries ORDER BY started",
         ),
         ("i", "") => Err("\\i takes the name of a file.".to_owned()),
-        ("i", path) => Ok(Command::File(PathBuf::from(path))),
-        ("o", "") => Ok(Command::To(None)),
-        ("o", path) => Ok(Command::To(Some(PathBuf::from(path)))),
-        ("format", name) => match Output::from_str(name, true) {
-            Ok(output) => Ok(Command::Format(output)),
+        ("i", path) => Ok(ShellCommand::RunFile(PathBuf::from(path))),
+        ("o", "") => Ok(ShellCommand::OutputFile(None)),
+        ("o", path) => Ok(ShellCommand::OutputFile(Some(PathBuf::from(path)))),
+        ("format", name) => match OutputFormat::from_str(name, true) {
+            Ok(output) => Ok(ShellCommand::Format(output)),
             Err(_) => {
                 Err("\\format takes table, vertical, csv, json, parquet or arrow.".to_owned())
             }
         },
-        ("x", _) => Ok(Command::Vertical),
-        ("timing", _) => Ok(Command::Timing),
-        ("pager", _) => Ok(Command::Pager),
-        ("progress", _) => Ok(Command::Progress),
+        ("x", _) => Ok(ShellCommand::Vertical),
+        ("timing", _) => Ok(ShellCommand::Timing),
+        ("pager", _) => Ok(ShellCommand::Pager),
+        ("progress", _) => Ok(ShellCommand::Progress),
         _ => Err(format!(
             "There is no command \\{name}; \\? lists the commands."
         )),
     }
 }
 
-impl Command {
+impl ShellCommand {
     /// Executes the command. Returns the statements to run for it.
-    pub(super) fn apply(self, show: &mut Show, target: &Target) -> Result<Vec<String>> {
+    pub(super) fn apply(self, show: &mut DisplayOptions, target: &Target) -> Result<Vec<String>> {
         match self {
             Self::Leave => {}
             Self::Help => terminal::print_line(HELP)?,
             Self::Connection => terminal::print_line(&format!("Connected to {}.", target.uri()))?,
             Self::Statement(statement) => return Ok(vec![statement]),
-            Self::File(path) => return statements_of(&path),
+            Self::RunFile(path) => return read_statements(&path),
             Self::Format(output) => {
-                if output.is_binary() && show.to.is_none() {
+                if output.is_binary() && show.to_file.is_none() {
                     return Err(Error::invalid(
                         "this format is binary, so a terminal cannot show it; name a file first: \\o rows.parquet",
                     ));
@@ -107,37 +107,37 @@ impl Command {
                 show.output = output;
             }
             Self::Vertical => {
-                show.output = if show.output == Output::Vertical {
-                    Output::Table
+                show.output = if show.output == OutputFormat::Vertical {
+                    OutputFormat::Table
                 } else {
-                    Output::Vertical
+                    OutputFormat::Vertical
                 };
             }
-            Self::To(None) => show.forget_file(),
-            Self::To(Some(path)) => {
-                show.output = Output::of_file(&path).ok_or_else(|| {
+            Self::OutputFile(None) => show.forget_file(),
+            Self::OutputFile(Some(path)) => {
+                show.output = OutputFormat::for_file(&path).ok_or_else(|| {
                     Error::invalid(format!(
                         "the extension of {} does not name a format: use .csv, .json, .parquet, .arrow or .txt",
                         path.display()
                     ))
                 })?;
-                show.to = Some(path);
+                show.to_file = Some(path);
             }
-            Self::Timing => switch("Timing", &mut show.timing)?,
-            Self::Pager => switch("The pager", &mut show.pager)?,
-            Self::Progress => switch("The progress bar", &mut show.progress)?,
+            Self::Timing => toggle("Timing", &mut show.shows_timing)?,
+            Self::Pager => toggle("The pager", &mut show.uses_pager)?,
+            Self::Progress => toggle("The progress bar", &mut show.shows_progress)?,
         }
         Ok(Vec::new())
     }
 }
 
-fn switch(what: &str, state: &mut bool) -> Result<()> {
+fn toggle(what: &str, state: &mut bool) -> Result<()> {
     *state = !*state;
     let state = if *state { "on" } else { "off" };
     terminal::print_line(&format!("{what} is {state}."))
 }
 
-fn statements_of(path: &Path) -> Result<Vec<String>> {
+fn read_statements(path: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| Error::io(format!("cannot read {}", path.display()), source))?;
     let (mut statements, rest) = splitter::split(&text);
@@ -153,17 +153,19 @@ mod tests {
 
     #[test]
     fn commands_are_read_with_what_they_take() {
-        let statement = |text: &str| Ok(Command::Statement(text.to_owned()));
+        let statement = |text: &str| Ok(ShellCommand::Statement(text.to_owned()));
         for (line, expected) in [
-            ("q", Ok(Command::Leave)),
+            ("q", Ok(ShellCommand::Leave)),
             ("d", statement("SHOW TABLES")),
             ("d  birds ;", statement("DESCRIBE birds")),
-            ("format CSV", Ok(Command::Format(Output::Csv))),
+            ("format CSV", Ok(ShellCommand::Format(OutputFormat::Csv))),
             (
                 "o rows of june.parquet",
-                Ok(Command::To(Some(PathBuf::from("rows of june.parquet")))),
+                Ok(ShellCommand::OutputFile(Some(PathBuf::from(
+                    "rows of june.parquet",
+                )))),
             ),
-            ("o", Ok(Command::To(None))),
+            ("o", Ok(ShellCommand::OutputFile(None))),
             ("i", Err("\\i takes the name of a file.".to_owned())),
             (
                 "format xml",

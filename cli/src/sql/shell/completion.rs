@@ -16,7 +16,7 @@ use rustyline::{Context, Helper};
 use crate::client::Client;
 
 /// The words of SQL that are completed.
-const WORDS: [&str; 83] = [
+const KEYWORDS: [&str; 83] = [
     "ALL",
     "ALTER",
     "ANALYZE",
@@ -123,23 +123,23 @@ pub(super) type Names = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
 /// Asks for the names of tables, views and saved queries, and for their columns. Names that cannot
 /// be fetched are not completed.
-pub(super) async fn learn(client: &mut Client, names: &Names) {
+pub(super) async fn fetch_names(client: &mut Client, names: &Names) {
     let columns = "SELECT CASE table_schema WHEN 'public' THEN '' ELSE table_schema || '.' END || table_name, column_name \
                    FROM information_schema.columns";
     let queries = "SELECT name, '' FROM system.saved_queries";
-    let mut learnt: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut fetched: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for question in [columns, queries] {
         let Ok(batch) = client.collect(question).await else {
             continue;
         };
         for (table, column) in pairs(&batch) {
-            let known = learnt.entry(table).or_default();
+            let known = fetched.entry(table).or_default();
             if !column.is_empty() {
                 known.insert(column);
             }
         }
     }
-    *names.lock() = learnt;
+    *names.lock() = fetched;
 }
 
 fn pairs(batch: &RecordBatch) -> Vec<(String, String)> {
@@ -176,11 +176,12 @@ impl Completion {
                 .filter(|command| command.starts_with(before));
             return (0, commands.map(|command| (*command).to_owned()).collect());
         }
-        let is_of_word = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == '.';
+        let is_word_character =
+            |letter: char| letter.is_alphanumeric() || letter == '_' || letter == '.';
         let start = before
             .char_indices()
             .rev()
-            .take_while(|(_, letter)| is_of_word(*letter))
+            .take_while(|(_, letter)| is_word_character(*letter))
             .last()
             .map_or(cursor, |(at, _)| at);
         let word = &before[start..];
@@ -189,19 +190,19 @@ impl Completion {
         }
         let names = self.names.lock();
         let mut found = BTreeSet::new();
-        let of_table = word.rsplit_once('.').and_then(|(table, column)| {
+        let qualified = word.rsplit_once('.').and_then(|(table, column)| {
             let columns = names.get(&table.to_lowercase())?;
             Some((table, column, columns))
         });
-        if let Some((table, column, columns)) = of_table {
-            let matching = columns.iter().filter(|it| begins(it, column));
+        if let Some((table, column, columns)) = qualified {
+            let matching = columns.iter().filter(|it| has_prefix(it, column));
             found.extend(matching.map(|it| format!("{table}.{it}")));
         } else {
-            found.extend(names.keys().filter(|it| begins(it, word)).cloned());
+            found.extend(names.keys().filter(|it| has_prefix(it, word)).cloned());
             let columns = names.values().flatten();
-            found.extend(columns.filter(|it| begins(it, word)).cloned());
+            found.extend(columns.filter(|it| has_prefix(it, word)).cloned());
             let is_lower = word.chars().all(|letter| !letter.is_uppercase());
-            let words = WORDS.iter().filter(|it| begins(it, word));
+            let words = KEYWORDS.iter().filter(|it| has_prefix(it, word));
             found.extend(words.map(|it| {
                 if is_lower {
                     it.to_lowercase()
@@ -214,7 +215,7 @@ impl Completion {
     }
 }
 
-fn begins(name: &str, with: &str) -> bool {
+fn has_prefix(name: &str, with: &str) -> bool {
     name.get(..with.len())
         .is_some_and(|beginning| beginning.eq_ignore_ascii_case(with))
 }

@@ -17,32 +17,32 @@ use rustyline::{CompletionType, Config, Editor};
 use tokio::runtime::Handle;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::running::run_one;
-use super::{Show, splitter};
+use super::statement::run_statement;
+use super::{DisplayOptions, splitter};
 use crate::client::Client;
 use crate::login::Target;
 use crate::terminal;
-use commands::Command;
+use commands::ShellCommand;
 use completion::Completion;
 
 const PROMPT: &str = "volary> ";
 const PROMPT_INSIDE: &str = "   ...> ";
 
-type Lines = Editor<Completion, FileHistory>;
+type LineEditor = Editor<Completion, FileHistory>;
 
 /// What the user typed.
-enum Typed {
+enum Input {
     Statements(Vec<String>),
-    Command(Command),
+    Command(ShellCommand),
     Leave,
 }
 
 /// Reads and runs statements until the user leaves. Shows the error of a statement and continues.
-pub(super) fn run(target: &Target, mut show: Show, io: &Handle) -> Result<()> {
+pub(super) fn run(target: &Target, mut show: DisplayOptions, io: &Handle) -> Result<()> {
     let mut client = io.block_on(Client::log_in(target))?;
     let mut lines = editor()?;
     let names = lines.helper().map(Completion::names).unwrap_or_default();
-    io.block_on(completion::learn(&mut client, &names));
+    io.block_on(completion::fetch_names(&mut client, &names));
     let history = history_file();
     if let Some(history) = &history {
         // The file does not exist the first time.
@@ -54,10 +54,10 @@ pub(super) fn run(target: &Target, mut show: Show, io: &Handle) -> Result<()> {
     ))?;
     let mut pending = String::new();
     loop {
-        let statements = match read(&mut lines, &mut pending)? {
-            Typed::Leave => break,
-            Typed::Statements(statements) => statements,
-            Typed::Command(command) => match command.apply(&mut show, target) {
+        let statements = match read_input(&mut lines, &mut pending)? {
+            Input::Leave => break,
+            Input::Statements(statements) => statements,
+            Input::Command(command) => match command.apply(&mut show, target) {
                 Ok(statements) => statements,
                 Err(error) => {
                     eprintln!("{error}");
@@ -75,7 +75,7 @@ pub(super) fn run(target: &Target, mut show: Show, io: &Handle) -> Result<()> {
                 show.forget_file();
             }
             if !splitter::is_query(&statement) {
-                io.block_on(completion::learn(&mut client, &names));
+                io.block_on(completion::fetch_names(&mut client, &names));
             }
         }
     }
@@ -86,7 +86,7 @@ pub(super) fn run(target: &Target, mut show: Show, io: &Handle) -> Result<()> {
     Ok(())
 }
 
-fn editor() -> Result<Lines> {
+fn editor() -> Result<LineEditor> {
     let config = Config::builder()
         .completion_type(CompletionType::List)
         .build();
@@ -99,14 +99,14 @@ fn editor() -> Result<Lines> {
 fn run_until_interrupted(
     client: &mut Client,
     statement: &str,
-    show: &Show,
+    show: &DisplayOptions,
     io: &Handle,
 ) -> Result<()> {
     io.block_on(async {
         let running = Arc::new(Mutex::new(None));
         let ended = tokio::select! {
             _ = tokio::signal::ctrl_c() => None,
-            ended = run_one(client, statement, show, &running) => Some(ended),
+            ended = run_statement(client, statement, show, &running) => Some(ended),
         };
         if let Some(ended) = ended {
             return ended;
@@ -126,7 +126,7 @@ fn run_until_interrupted(
 
 /// Reads the next line and returns what it completes. `pending` holds the text of an unfinished
 /// statement.
-fn read(lines: &mut Lines, pending: &mut String) -> Result<Typed> {
+fn read_input(lines: &mut LineEditor, pending: &mut String) -> Result<Input> {
     let prompt = if splitter::is_blank(pending) {
         PROMPT
     } else {
@@ -136,9 +136,9 @@ fn read(lines: &mut Lines, pending: &mut String) -> Result<Typed> {
         Ok(line) => line,
         Err(ReadlineError::Interrupted) => {
             pending.clear();
-            return Ok(Typed::Statements(Vec::new()));
+            return Ok(Input::Statements(Vec::new()));
         }
-        Err(ReadlineError::Eof) => return Ok(Typed::Leave),
+        Err(ReadlineError::Eof) => return Ok(Input::Leave),
         Err(source) => return Err(terminal_failed(source)),
     };
     if splitter::is_blank(pending)
@@ -146,11 +146,11 @@ fn read(lines: &mut Lines, pending: &mut String) -> Result<Typed> {
     {
         let _ = lines.add_history_entry(line.trim());
         return Ok(match commands::parse(command) {
-            Ok(Command::Leave) => Typed::Leave,
-            Ok(command) => Typed::Command(command),
+            Ok(ShellCommand::Leave) => Input::Leave,
+            Ok(command) => Input::Command(command),
             Err(text) => {
                 eprintln!("{text}");
-                Typed::Statements(Vec::new())
+                Input::Statements(Vec::new())
             }
         });
     }
@@ -167,7 +167,7 @@ fn read(lines: &mut Lines, pending: &mut String) -> Result<Typed> {
         }
         pending.drain(..pending.len() - rest_length);
     }
-    Ok(Typed::Statements(statements))
+    Ok(Input::Statements(statements))
 }
 
 fn history_file() -> Option<PathBuf> {

@@ -13,10 +13,10 @@ use tonic::{Request, Response, Status, Streaming};
 use volary_flight_proto::control::{Control, Report, WorkerReport, control};
 use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::write::{ShardWritten, WriteResult};
-use volary_node::flight::{Answer, Flight, Messages, Served};
+use volary_node::flight::{Answer, Flight, FlightAdapter, MessageStream};
 use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
-use volary_node::serving::{Access, serve};
+use volary_node::server::{Entrance, serve};
 
 use super::{ANSWER_LIFETIME, Cluster, LOOPBACK, peer, request};
 
@@ -33,10 +33,10 @@ struct Inner {
     address: SocketAddr,
     /// Opens the questions.
     sealer: Sealer,
-    seals_with: Mutex<Sealer>,
+    answer_sealer: Mutex<Sealer>,
     report: Mutex<WorkerReport>,
     /// Number of rows that the stub claims to keep of each write.
-    keeps: Mutex<u64>,
+    claimed_rows: Mutex<u64>,
     hangs: watch::Sender<bool>,
     questions: watch::Sender<Vec<Report>>,
 }
@@ -59,9 +59,9 @@ impl StubWorker {
             inner: Arc::new(Inner {
                 address,
                 sealer: cluster.sealer().clone(),
-                seals_with: Mutex::new(cluster.sealer().clone()),
+                answer_sealer: Mutex::new(cluster.sealer().clone()),
                 report: Mutex::new(report),
-                keeps: Mutex::new(0),
+                claimed_rows: Mutex::new(0),
                 hangs: watch::Sender::new(false),
                 questions: watch::Sender::new(Vec::new()),
             }),
@@ -72,8 +72,8 @@ impl StubWorker {
         };
         tokio::spawn(serve(
             listener,
-            Served(stub.clone()),
-            Access::open(limit),
+            FlightAdapter(stub.clone()),
+            Entrance::unguarded(limit),
             std::future::pending(),
         ));
         stub
@@ -87,22 +87,22 @@ impl StubWorker {
     }
 
     /// Changes the report with which the stub answers.
-    pub(super) fn report_with(&self, change: impl FnOnce(&mut WorkerReport)) {
+    pub(super) fn change_report(&self, change: impl FnOnce(&mut WorkerReport)) {
         change(&mut self.inner.report.lock());
     }
 
     /// Sets how many rows the stub claims to keep of each write.
-    pub(super) fn keep(&self, rows: u64) {
-        *self.inner.keeps.lock() = rows;
+    pub(super) fn claim_rows(&self, rows: u64) {
+        *self.inner.claimed_rows.lock() = rows;
     }
 
     /// Sets what the stub seals its answers with.
     pub(super) fn seal_with(&self, sealer: Sealer) {
-        *self.inner.seals_with.lock() = sealer;
+        *self.inner.answer_sealer.lock() = sealer;
     }
 
     /// Sets whether the stub leaves questions unanswered from now on.
-    pub(super) fn hang(&self, hangs: bool) {
+    pub(super) fn set_hanging(&self, hangs: bool) {
         self.inner.hangs.send_replace(hangs);
     }
 
@@ -117,11 +117,14 @@ impl StubWorker {
 }
 
 impl Flight for StubWorker {
-    async fn do_action(&self, request: Request<Action>) -> Answer<Messages<arrow_flight::Result>> {
+    async fn do_action(
+        &self,
+        request: Request<Action>,
+    ) -> Answer<MessageStream<arrow_flight::Result>> {
         let body = request.into_inner().body;
         let asked: Control = self.inner.sealer.open(Purpose::Control, &body)?;
         let Some(control::Command::Report(question)) = asked.command else {
-            return Err(self.not_served("DoAction"));
+            return Err(self.unserved_error("DoAction"));
         };
         self.inner
             .questions
@@ -134,18 +137,21 @@ impl Flight for StubWorker {
                 .map_err(|_| Status::cancelled("the test has ended"))?;
         }
         let report = self.inner.report.lock().clone();
-        let sealer = self.inner.seals_with.lock().clone();
+        let sealer = self.inner.answer_sealer.lock().clone();
         let body = sealer.seal(Purpose::Membership, &report, ANSWER_LIFETIME);
         let answer = stream::iter([Ok(arrow_flight::Result { body })]);
         Ok(Response::new(answer.boxed()))
     }
 
     /// Takes all rows, and answers that it keeps as many as a test has set.
-    async fn do_put(&self, request: Request<Streaming<FlightData>>) -> Answer<Messages<PutResult>> {
+    async fn do_put(
+        &self,
+        request: Request<Streaming<FlightData>>,
+    ) -> Answer<MessageStream<PutResult>> {
         let mut messages = request.into_inner();
         while messages.message().await?.is_some() {}
         let shard = ShardWritten {
-            rows: *self.inner.keeps.lock(),
+            rows: *self.inner.claimed_rows.lock(),
             ..ShardWritten::default()
         };
         let kept = WriteResult {

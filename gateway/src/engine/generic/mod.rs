@@ -8,11 +8,11 @@
 //! time.
 
 /// Records what a generic plan was made for.
-mod basis;
-/// Makes the generic plan of a statement.
-mod made;
+mod dependencies;
 /// Checks where parameters stand in a statement.
-mod places;
+mod parameter_uses;
+/// Makes the generic plan of a statement.
+mod plan_attempt;
 #[cfg(test)]
 mod tests;
 
@@ -34,33 +34,33 @@ use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_node::memory;
 
-use basis::Basis;
-use made::Made;
+use dependencies::PlanDependencies;
+use plan_attempt::PlanAttempt;
 use volary_catalog::access::Rights;
-use volary_catalog::{State, Table};
+use volary_catalog::{CatalogState, Table};
 use volary_planner::gather::QueryContext;
 use volary_planner::generic_plan::GenericPlan;
 
 use super::context::StatementContext;
 use super::parameters::Parameters;
 use super::session::Claimant;
-use super::{Engine, Query, Session};
+use super::{Engine, PlannedQuery, Session};
 
 /// Estimated size of an entry of the cache, without the text of its statement and without its plan,
 /// in bytes.
 const ENTRY_BYTES: usize = 512;
 /// Number of failed attempts to make a plan from a statement's values after which one last attempt
 /// is made. If it fails too, the statement gets no generic plan.
-const ATTEMPTS: u8 = 3;
+const MAX_ATTEMPTS: u8 = 3;
 /// Minimum estimated size of a plan, in bytes. [`PLAN_BYTES_PER_BYTE`] is added for each byte of
 /// its statement.
-const PLAN_BYTES: usize = 32 << 10;
-const PLAN_BYTES_PER_BYTE: usize = 128;
+const MIN_PLAN_BYTES: usize = 32 << 10;
+const PLAN_BYTES_PER_STATEMENT_BYTE: usize = 128;
 /// Estimated size of the part of a plan that belongs to one worker, in bytes.
 const BYTES_PER_WORKER: usize = 128;
 /// Number of uses that make a plan worth replacing after what it reads has changed. A plan with
 /// fewer uses was not worth making.
-const LEAST_USES: u32 = 2;
+const MIN_USES: u32 = 2;
 /// Number of workers up to which a plan is filled with values inline. Finding the workers for the
 /// values then takes less time than waking up another thread.
 const FEW_WORKERS: usize = 8;
@@ -68,7 +68,7 @@ const FEW_WORKERS: usize = 8;
 /// The generic plans of a gateway.
 #[derive(Debug)]
 pub(super) struct GenericPlans {
-    known: Cache<StatementKey, Known>,
+    entries: Cache<StatementKey, CacheEntry>,
 }
 
 /// A statement, with the settings and rights that it is planned with.
@@ -82,19 +82,19 @@ pub(super) struct StatementKey {
 
 /// What is known about a statement.
 #[derive(Debug, Clone)]
-enum Known {
+enum CacheEntry {
     /// The statement was planned, and this number of attempts to make a generic plan of its values
     /// failed. The first time, no attempt is made, so that a statement that nobody repeats leaves
     /// no plan in the cache.
     Seen(u8),
-    Plan(Arc<Generic>),
+    Plan(Arc<CachedPlan>),
     /// The statement cannot have a generic plan.
-    Never,
+    Impossible,
 }
 
 impl StatementKey {
     /// Creates the key of a statement of this session, whose user has these rights.
-    pub(super) fn of(session: &Session, rights: &Rights, sql: &str) -> Self {
+    pub(super) fn new(session: &Session, rights: &Rights, sql: &str) -> Self {
         let mut settings: Vec<_> = session.settings().into_iter().collect();
         settings.sort_unstable();
         let user = (!rights.is_unrestricted()).then(|| rights.user().to_owned());
@@ -109,33 +109,33 @@ impl StatementKey {
 impl GenericPlans {
     /// Creates a cache of plans that may take this number of bytes, by estimate.
     pub(super) fn new(bytes: usize) -> Self {
-        let weight = |key: &StatementKey, known: &Known| {
+        let weight = |key: &StatementKey, entry: &CacheEntry| {
             let settings = key.settings.iter();
             let settings: usize = settings.map(|(name, value)| name.len() + value.len()).sum();
             let statement = key.sql.len() + settings;
-            let plan = match known {
-                Known::Seen(_) | Known::Never => 0,
-                Known::Plan(generic) => {
-                    PLAN_BYTES
-                        + statement.saturating_mul(PLAN_BYTES_PER_BYTE)
-                        + generic.plan.workers() * BYTES_PER_WORKER
+            let plan = match entry {
+                CacheEntry::Seen(_) | CacheEntry::Impossible => 0,
+                CacheEntry::Plan(generic) => {
+                    MIN_PLAN_BYTES
+                        + statement.saturating_mul(PLAN_BYTES_PER_STATEMENT_BYTE)
+                        + generic.plan.worker_count() * BYTES_PER_WORKER
                 }
             };
             u32::try_from(ENTRY_BYTES + statement + plan).unwrap_or(u32::MAX)
         };
-        let known = Cache::builder().max_capacity(bytes as u64).weigher(weight);
+        let cache = Cache::builder().max_capacity(bytes as u64).weigher(weight);
         Self {
-            known: known.build(),
+            entries: cache.build(),
         }
     }
 
     /// Returns the plan of a statement, if what it reads is unchanged and the same rights apply.
-    pub(super) fn find(&self, catalog: &State, key: &StatementKey) -> Option<Found> {
-        let Known::Plan(generic) = self.known.get(key)? else {
+    pub(super) fn find(&self, catalog: &CatalogState, key: &StatementKey) -> Option<MatchingPlan> {
+        let CacheEntry::Plan(generic) = self.entries.get(key)? else {
             return None;
         };
-        let is_still = generic.basis.is_still(catalog);
-        is_still.then(|| Found {
+        let is_current = generic.dependencies.is_current(catalog);
+        is_current.then(|| MatchingPlan {
             snapshot: catalog.snapshot(),
             lineage: catalog.lineage(),
             tables: generic.plan.tables(catalog),
@@ -144,45 +144,51 @@ impl GenericPlans {
     }
 
     /// Notes that a query was planned without a generic plan. Makes a generic plan if one is due.
-    pub(super) async fn planned(
+    pub(super) async fn note_planned(
         &self,
         context: &StatementContext,
         key: StatementKey,
         plan: LogicalPlan,
-        query: &Query,
+        query: &PlannedQuery,
         values: Option<&RecordBatch>,
     ) {
-        let attempts = match self.known.get(&key) {
+        let attempts = match self.entries.get(&key) {
             None => None,
-            Some(Known::Never) => return,
-            Some(Known::Seen(attempts)) => Some(attempts),
-            Some(Known::Plan(former)) => {
-                if former.basis.is_still(&context.catalog) {
+            Some(CacheEntry::Impossible) => return,
+            Some(CacheEntry::Seen(attempts)) => Some(attempts),
+            Some(CacheEntry::Plan(former)) => {
+                if former.dependencies.is_current(&context.catalog) {
                     return; // it does not suit these values
                 }
                 let uses = former.uses.load(Ordering::Relaxed);
-                (uses >= LEAST_USES).then_some(0)
+                (uses >= MIN_USES).then_some(0)
             }
         };
-        let known = match attempts {
-            None => Known::Seen(0),
-            Some(attempts) => match made::generic(context, plan, query, values).await {
-                Ok(Made::Plan(generic)) => Known::Plan(Arc::new(*generic)),
-                Ok(Made::NotOfTheseValues) if attempts < ATTEMPTS => Known::Seen(attempts + 1),
-                Ok(Made::NotOfTheseValues | Made::Never) => Known::Never,
-                Err(error) => {
-                    tracing::debug!(%error, "the statement gets no generic plan");
-                    Known::Never
+        let entry = match attempts {
+            None => CacheEntry::Seen(0),
+            Some(attempts) => {
+                match plan_attempt::make_generic_plan(context, plan, query, values).await {
+                    Ok(PlanAttempt::Plan(generic)) => CacheEntry::Plan(Arc::new(*generic)),
+                    Ok(PlanAttempt::UnsuitableValues) if attempts < MAX_ATTEMPTS => {
+                        CacheEntry::Seen(attempts + 1)
+                    }
+                    Ok(PlanAttempt::UnsuitableValues | PlanAttempt::Impossible) => {
+                        CacheEntry::Impossible
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "the statement gets no generic plan");
+                        CacheEntry::Impossible
+                    }
                 }
-            },
+            }
         };
-        self.known.insert(key, known);
+        self.entries.insert(key, entry);
     }
 }
 
 /// A generic plan, with everything else that a query made from it needs.
-pub(super) struct Generic {
-    basis: Basis,
+pub(super) struct CachedPlan {
+    dependencies: PlanDependencies,
     plan: GenericPlan,
     parameters: Parameters,
     /// The types of the values that the plan was made with. Values of other types might be planned
@@ -193,14 +199,14 @@ pub(super) struct Generic {
     /// The context of the query that the plan was made with. The contexts of other queries differ
     /// in their ids and in what they see.
     context: Arc<QueryContext>,
-    memory: memory::Limit,
+    memory: memory::ByteLimit,
     uses: AtomicU32,
 }
 
-impl fmt::Debug for Generic {
+impl fmt::Debug for CachedPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Generic")
-            .field("basis", &self.basis)
+            .field("basis", &self.dependencies)
             .field("plan", &self.plan)
             .finish_non_exhaustive()
     }
@@ -208,18 +214,18 @@ impl fmt::Debug for Generic {
 
 /// A generic plan that is right for one state of the catalog, with what a query sees in that state.
 #[derive(Debug)]
-pub(super) struct Found {
-    generic: Arc<Generic>,
+pub(super) struct MatchingPlan {
+    generic: Arc<CachedPlan>,
     snapshot: Snapshot,
     lineage: Lineage,
     /// The tables that the plan reads, as of the snapshot.
     tables: Vec<Arc<Table>>,
 }
 
-impl Found {
+impl MatchingPlan {
     /// Returns whether making a query takes less time than waking up another thread.
     pub(super) fn is_quick(&self) -> bool {
-        self.generic.plan.workers() <= FEW_WORKERS
+        self.generic.plan.worker_count() <= FEW_WORKERS
     }
 
     /// Returns the query with these values. Returns `None` if the query must be planned without the
@@ -227,13 +233,13 @@ impl Found {
     ///
     /// # Errors
     /// Returns an error if the values cannot be encoded.
-    pub(super) fn query(
+    pub(super) fn bind_values(
         &self,
         engine: &Engine,
         claimant: Claimant,
         values: Option<&RecordBatch>,
         id: QueryId,
-    ) -> Result<Option<Query>> {
+    ) -> Result<Option<PlannedQuery>> {
         let started = Instant::now();
         let generic = &self.generic;
         let Ok(values) = generic.parameters.values(values) else {
@@ -247,12 +253,12 @@ impl Found {
             return Ok(None);
         };
         generic.uses.fetch_add(1, Ordering::Relaxed);
-        let owner = claimant.number();
+        let owner = claimant.owner_number();
         let query_context = Arc::new(QueryContext {
             query_id: id,
             owner,
             snapshot: self.snapshot.clone(),
-            counted: None,
+            counted_writes: None,
             lineage: self.lineage,
             tables: self.tables.clone(),
             ..QueryContext::clone(&generic.context)
@@ -269,17 +275,17 @@ impl Found {
             HashMap::new(),
             engine.memory.env(generic.memory),
         );
-        Ok(Some(Query {
+        Ok(Some(PlannedQuery {
             id,
             schema: Arc::clone(&generic.schema),
             snapshot: self.snapshot.clone(),
-            reads: generic.basis.reads().clone(),
-            access: Arc::clone(generic.basis.access()),
+            reads: generic.dependencies.reads().clone(),
+            access: Arc::clone(generic.dependencies.access()),
             plan,
             task: Arc::new(task),
             runtimes: engine.runtimes.of_user(owner),
-            planned_in: started.elapsed(),
-            gate: engine.gate.clone(),
+            planning_time: started.elapsed(),
+            queue: engine.queue.clone(),
             claimant,
             // Queries of the gateway's own tables have no generic plans.
             is_listing: false,

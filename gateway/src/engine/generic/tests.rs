@@ -11,12 +11,12 @@ use volary_catalog::{Catalog, RedbStore};
 use volary_flight_proto::membership::JoinRequest;
 use volary_node::disk::LocalDisk;
 use volary_node::runtimes::OwnedRuntimes;
-use volary_planner::gather::{GatherExec, Target};
+use volary_planner::gather::{GatherExec, WorkerTarget};
 
 use super::*;
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::engine::Outcome;
+use crate::engine::StatementOutcome;
 
 const WORKERS: u64 = 5;
 
@@ -73,7 +73,7 @@ impl Fixture {
         .unwrap();
         let fixture = Self {
             engine: Arc::new(engine),
-            session: Session::new(HashMap::new(), Arc::new(Rights::open("kea"))),
+            session: Session::new(HashMap::new(), Arc::new(Rights::of_open_cluster("kea"))),
             directory,
         };
         fixture
@@ -85,7 +85,7 @@ impl Fixture {
         fixture
     }
 
-    async fn execute(&self, sql: &str, values: Option<RecordBatch>) -> Outcome {
+    async fn execute(&self, sql: &str, values: Option<RecordBatch>) -> StatementOutcome {
         let executing = self
             .engine
             .execute(&self.session, sql, values, QueryId::new());
@@ -98,23 +98,23 @@ impl Fixture {
         self.execute(sql, None).await;
     }
 
-    async fn planned(&self, sql: &str, values: RecordBatch) -> Query {
+    async fn planned(&self, sql: &str, values: RecordBatch) -> PlannedQuery {
         match self.execute(sql, Some(values)).await {
-            Outcome::Rows(query) => *query,
-            Outcome::Done(_) | Outcome::Answer(_) => panic!("{sql} is no query"),
+            StatementOutcome::Rows(query) => *query,
+            StatementOutcome::Done(_) | StatementOutcome::Answer(_) => panic!("{sql} is no query"),
         }
     }
 
-    fn generic(&self, sql: &str) -> Option<Found> {
-        let key = StatementKey::of(&self.session, self.session.rights(), sql);
+    fn generic(&self, sql: &str) -> Option<MatchingPlan> {
+        let key = StatementKey::new(&self.session, self.session.rights(), sql);
         let catalog = self.engine.catalog.state();
         self.engine.generic_plans.find(&catalog, &key)
     }
 
-    fn filled(&self, generic: &Found, values: &RecordBatch) -> Option<Query> {
+    fn filled(&self, generic: &MatchingPlan, values: &RecordBatch) -> Option<PlannedQuery> {
         let claimant = self.session.claimant();
         generic
-            .query(&self.engine, claimant, Some(values), QueryId::new())
+            .bind_values(&self.engine, claimant, Some(values), QueryId::new())
             .unwrap()
     }
 }
@@ -140,7 +140,7 @@ fn long(value: i64) -> RecordBatch {
     longs(&[Some(value)])
 }
 
-fn targets(query: &Query) -> Vec<Target> {
+fn targets(query: &PlannedQuery) -> Vec<WorkerTarget> {
     let mut targets = Vec::new();
     query
         .plan
@@ -279,7 +279,7 @@ fn a_row_of_constants_is_planned_once() {
         assert_eq!(
             targets(
                 &generic
-                    .query(
+                    .bind_values(
                         &fixture.engine,
                         fixture.session.claimant(),
                         None,

@@ -7,10 +7,10 @@
 //! its side of the stream. The answer is a note, the rows, and a note with the statement's
 //! statistics.
 
+/// Merges notes and rows into one stream.
+mod annotated_stream;
 /// Defines the notes, which are sent beside the rows.
 mod note;
-/// Merges notes and rows into one stream.
-mod told;
 
 use std::collections::HashMap;
 
@@ -23,49 +23,51 @@ use tracing::Instrument;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use self::annotated_stream::AnnotatedStream;
+pub(super) use self::annotated_stream::ProgressNotes;
 use self::note::Note;
-pub(super) use self::told::Progress;
-use self::told::Told;
 use super::FlightSql;
-use super::call::Call;
-use super::descriptor::Described;
+use super::call::ClientCall;
+use super::descriptor::DescribedRequest;
 use super::direct_option::DirectResults;
 use super::ingest;
-use super::statement::{Statement, batch_to_bytes, count_of, query_ticket, stream_of};
-use super::stream::with_query;
+use super::statement::{ClientStatement, batch_to_bytes, open_stream, query_ticket, record_count};
+use super::stream::with_query_id;
 use super::types::map_schema;
-use super::update::Applied;
-use super::upload::{Batches, Bound};
-use crate::engine::{Each, IncomingRows, Ingest, Outcome, Query};
-use crate::statements::Listed;
+use super::update::AppliedRows;
+use super::upload::{BoundParameters, UploadedBatches};
+use crate::engine::{
+    IncomingRows, IngestTarget, InsertEachOutcome, PlannedQuery, StatementOutcome,
+};
+use crate::statements::ListedStatement;
 use volary_node::client_rows::{ClientMessages, batch_messages};
 
 /// The request in the first message.
-enum Asked {
+enum ExchangeRequest {
     /// A statement. The rows of the stream are its parameters.
     Statement(String),
     /// Bulk ingestion of the stream's rows.
-    Ingest(Ingest),
+    Ingest(IngestTarget),
     /// A request for metadata, which GetFlightInfo also answers.
     Listing(Command),
 }
 
 /// What the first step of a statement has led to.
-enum Begun {
+enum FirstStep {
     /// The statement has its answer.
-    Answered(Answer),
+    Answered(StatementAnswer),
     /// The statement writes, and has to be run for each of these rows of parameters.
     OneByOne(IncomingRows),
 }
 
 /// The answer to a statement.
-enum Answer {
+enum StatementAnswer {
     /// The statement was run and has written this number of rows.
     Done(i64),
     /// The statement was run and has returned these rows.
     Rows(RecordBatch),
     /// A query that is planned and has yet to run.
-    Query(Box<Query>),
+    Query(Box<PlannedQuery>),
     /// A query whose rows the client fetches from the workers.
     Parts(Box<FlightInfo>),
 }
@@ -75,109 +77,116 @@ impl FlightSql {
     /// returns. A query runs while its rows are read.
     pub(super) async fn exchange(
         &self,
-        call: &Call,
-        progress: Progress,
+        call: &ClientCall,
+        progress: ProgressNotes,
         ingest_options: HashMap<String, String>,
         mut messages: impl Stream<Item = Result<FlightData, Status>> + Send + Unpin + 'static,
     ) -> Result<ClientMessages> {
         let first = async { messages.try_next().await.map_err(Error::from) };
-        let mut first = call.deadline.bound(first).await?.ok_or_else(|| {
+        let mut first = call.deadline.run_until(first).await?.ok_or_else(|| {
             Error::invalid("the stream of a DoExchange is empty; send the statement in the descriptor of the first message")
         })?;
         let descriptor = first.flight_descriptor.take().ok_or_else(|| {
             Error::invalid("the first message of a DoExchange has no descriptor; send the statement in the descriptor, as SQL text")
         })?;
-        let asked = asked_in(&descriptor, ingest_options)?;
-        let text = match &asked {
-            Asked::Statement(sql) => sql.clone(),
-            Asked::Ingest(ingest) => ingest::listed_as(ingest),
-            Asked::Listing(command) => {
+        let request = request_in(&descriptor, ingest_options)?;
+        let text = match &request {
+            ExchangeRequest::Statement(sql) => sql.clone(),
+            ExchangeRequest::Ingest(ingest) => ingest::statement_text(ingest),
+            ExchangeRequest::Listing(command) => {
                 // Reads the client's stream to its end. A client that is still writing when the
                 // answer ends would take the answer for a broken one.
                 let rest = async {
                     while messages.try_next().await?.is_some() {}
                     Ok(())
                 };
-                call.deadline.bound(rest).await?;
+                call.deadline.run_until(rest).await?;
                 let rows = self.metadata_rows(call, command.clone(), call.profile);
                 return rows.map(batch_messages);
             }
         };
         let id = QueryId::new();
-        let listed = self.engine.statements().enter(id, call.issuer(), &text);
+        let listed = self.engine.statements().add(id, call.issuer(), &text);
         let span = tracing::info_span!(
             "statement",
             query_id = %id,
             session = %call.session.engine.id(),
             user = call.principal.name(),
         );
-        let rows = Batches::new(first, messages, self.config.query.message_limit());
+        let rows = UploadedBatches::new(first, messages, self.config.query.message_limit());
         let beginning = async {
-            match asked {
-                Asked::Ingest(ingest) => {
+            match request {
+                ExchangeRequest::Ingest(ingest) => {
                     let rows = self.ingest_rows(call, id, ingest, rows).await?;
-                    Ok(Begun::Answered(Answer::Done(count_of(Some(rows)))))
+                    Ok(FirstStep::Answered(StatementAnswer::Done(record_count(
+                        Some(rows),
+                    ))))
                 }
-                _ => self.begin(call, id, &text, rows, descriptor).await,
+                _ => {
+                    self.begin_statement(call, id, &text, rows, descriptor)
+                        .await
+                }
             }
         };
-        let beginning = listed.unless_ended(beginning, call.deadline.passes());
+        let beginning = listed.run_until_ended(beginning, call.deadline.wait_expired());
         let answer = match beginning.instrument(span.clone()).await {
-            Ok(Begun::Answered(answer)) => Ok(answer),
-            Ok(Begun::OneByOne(rows)) => {
+            Ok(FirstStep::Answered(answer)) => Ok(answer),
+            Ok(FirstStep::OneByOne(rows)) => {
                 let updating = self.update_listed(call, &listed, &text, rows);
-                updating.instrument(span).await.map(Answer::Done)
+                updating.instrument(span).await.map(StatementAnswer::Done)
             }
             Err(error) => Err(error),
         };
         let answer = answer.map_err(|error| {
-            let error = with_query(error, id);
+            let error = with_query_id(error, id);
             tracing::debug!(query_id = %id, error = format_args!("{error:#}"), "the statement failed");
-            listed.failed(&error);
+            listed.set_failed(&error);
             error
         })?;
-        let (mut begin, noted) = (Note::of(id), listed.noted());
+        let (mut begin, noted) = (Note::for_query(id), listed.progress());
         let rows = match answer {
-            Answer::Query(query) => {
+            StatementAnswer::Query(query) => {
                 let deadline = call
                     .deadline
-                    .within(call.session.engine.statement_timeout());
-                let rows = stream_of(listed, *query, call.profile, deadline);
-                return Ok(Told::new(begin, rows, id, noted, progress).boxed());
+                    .with_session_timeout(call.session.engine.statement_timeout());
+                let rows = open_stream(listed, *query, call.profile, deadline);
+                return Ok(AnnotatedStream::new(begin, rows, id, noted, progress).boxed());
             }
-            Answer::Rows(rows) => batch_messages(rows),
-            Answer::Done(count) => {
+            StatementAnswer::Rows(rows) => batch_messages(rows),
+            StatementAnswer::Done(count) => {
                 begin = begin.with_rows_affected(count);
                 stream::empty().boxed()
             }
-            Answer::Parts(info) => {
+            StatementAnswer::Parts(info) => {
                 begin = begin.with_parts(&info);
                 stream::empty().boxed()
             }
         };
-        listed.answered();
-        Ok(Told::new(begin, rows, id, noted, progress).boxed())
+        listed.set_answered();
+        Ok(AnnotatedStream::new(begin, rows, id, noted, progress).boxed())
     }
 
-    async fn begin(
+    async fn begin_statement(
         &self,
-        call: &Call,
+        call: &ClientCall,
         id: QueryId,
         sql: &str,
-        parameters: Batches,
+        parameters: UploadedBatches,
         descriptor: FlightDescriptor,
-    ) -> Result<Begun> {
-        let row = match Bound::of(parameters).await? {
-            Bound::Nothing => None,
-            Bound::Row(row) => Some(row),
-            Bound::Rows(rows) => {
+    ) -> Result<FirstStep> {
+        let row = match BoundParameters::read(parameters).await? {
+            BoundParameters::NoRow => None,
+            BoundParameters::Row(row) => Some(row),
+            BoundParameters::Rows(rows) => {
                 let session = &call.session.engine;
                 let inserting = Box::pin(self.engine.insert_each(session, sql, rows, id));
                 let rows = match inserting.await? {
-                    Each::Inserted(rows) => {
-                        return Ok(Begun::Answered(Answer::Done(count_of(Some(rows)))));
+                    InsertEachOutcome::Inserted(rows) => {
+                        return Ok(FirstStep::Answered(StatementAnswer::Done(record_count(
+                            Some(rows),
+                        ))));
                     }
-                    Each::OneByOne(rows) => rows,
+                    InsertEachOutcome::OneByOne(rows) => rows,
                 };
                 let describing = self.engine.describe(session, sql, None, id);
                 if Box::pin(describing).await?.rows.is_some() {
@@ -185,26 +194,32 @@ impl FlightSql {
                         "a query takes one row of parameters, and more were sent; send one query for each row",
                     ));
                 }
-                return Ok(Begun::OneByOne(rows));
+                return Ok(FirstStep::OneByOne(rows));
             }
         };
         let query = match self.execute(call, id, sql, row.clone()).await? {
-            Outcome::Rows(query) => query,
-            Outcome::Done(done) => return Ok(Begun::Answered(Answer::Done(count_of(done.rows)))),
-            Outcome::Answer(answer) => return Ok(Begun::Answered(Answer::Rows(answer))),
+            StatementOutcome::Rows(query) => query,
+            StatementOutcome::Done(done) => {
+                return Ok(FirstStep::Answered(StatementAnswer::Done(record_count(
+                    done.rows,
+                ))));
+            }
+            StatementOutcome::Answer(answer) => {
+                return Ok(FirstStep::Answered(StatementAnswer::Rows(answer)));
+            }
         };
         if call.direct_results == DirectResults::On {
-            let statement = Statement {
+            let statement = ClientStatement {
                 sql: sql.to_owned(),
                 parameters: row.as_ref().map(batch_to_bytes).transpose()?,
             };
             let ticket = query_ticket(call, &statement, &query);
             let schema = map_schema(call.profile, &query.schema);
             if let Some(info) = self.direct_info(call, &query, &schema, &ticket, &descriptor)? {
-                return Ok(Begun::Answered(Answer::Parts(Box::new(info))));
+                return Ok(FirstStep::Answered(StatementAnswer::Parts(Box::new(info))));
             }
         }
-        Ok(Begun::Answered(Answer::Query(query)))
+        Ok(FirstStep::Answered(StatementAnswer::Query(query)))
     }
 }
 
@@ -213,37 +228,44 @@ impl FlightSql {
     /// Each run is also listed as a statement of its own, beside `listed`.
     async fn update_listed(
         &self,
-        call: &Call,
-        listed: &Listed,
+        call: &ClientCall,
+        listed: &ListedStatement,
         sql: &str,
         rows: IncomingRows,
     ) -> Result<i64> {
-        let (statement, applied) = (Statement::plain(sql), Applied::default());
+        let (statement, applied) = (
+            ClientStatement::without_parameters(sql),
+            AppliedRows::default(),
+        );
         let updating = self.update_one_by_one(call, &statement, rows.batches, &applied);
-        let updating = listed.unless_ended(Box::pin(updating), call.deadline.passes());
-        let count = updating.await.map_err(|error| applied.told_by(error))?;
+        let updating = listed.run_until_ended(Box::pin(updating), call.deadline.wait_expired());
+        let count = updating
+            .await
+            .map_err(|error| applied.add_to_error(error))?;
         let written = u64::try_from(count).unwrap_or_default();
-        self.engine.statements().done(listed.id(), written);
+        self.engine.statements().set_done(listed.id(), written);
         Ok(count)
     }
 }
 
 /// Returns the request in a descriptor.
-fn asked_in(
+fn request_in(
     descriptor: &FlightDescriptor,
     ingest_options: HashMap<String, String>,
-) -> Result<Asked> {
-    Ok(match Described::of(descriptor)? {
-        Described::Sql(sql) | Described::Query(sql) | Described::Update(sql) => {
-            Asked::Statement(sql)
+) -> Result<ExchangeRequest> {
+    Ok(match DescribedRequest::from_descriptor(descriptor)? {
+        DescribedRequest::Sql(sql)
+        | DescribedRequest::Query(sql)
+        | DescribedRequest::Update(sql) => ExchangeRequest::Statement(sql),
+        DescribedRequest::Ingest(ingest) => {
+            ExchangeRequest::Ingest(ingest::parse_command(ingest, ingest_options)?)
         }
-        Described::Ingest(ingest) => Asked::Ingest(ingest::read(ingest, ingest_options)?),
-        Described::PreparedQuery(_) | Described::PreparedUpdate(_) => {
+        DescribedRequest::PreparedQuery(_) | DescribedRequest::PreparedUpdate(_) => {
             return Err(Error::new(
                 ErrorCode::Unimplemented,
                 "a DoExchange takes no prepared statement; send the statement itself, and its parameters as rows",
             ));
         }
-        Described::Listing(command) => Asked::Listing(command),
+        DescribedRequest::Listing(command) => ExchangeRequest::Listing(command),
     })
 }

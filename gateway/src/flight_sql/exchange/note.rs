@@ -51,7 +51,7 @@ struct Statistics {
 
 impl Note {
     /// Creates a note with the id of the statement.
-    pub(super) fn of(id: QueryId) -> Self {
+    pub(super) fn for_query(id: QueryId) -> Self {
         Self {
             query_id: Some(id.to_string()),
             ..Self::default()
@@ -59,7 +59,7 @@ impl Note {
     }
 
     /// Creates a note with the progress of a query.
-    pub(super) fn of_progress(percent: u32) -> Self {
+    pub(super) fn for_progress(percent: u32) -> Self {
         Self {
             progress: Some(f64::from(percent) / 100.0),
             ..Self::default()
@@ -68,7 +68,7 @@ impl Note {
 
     /// Creates the note for a statement that has ended. It carries the statement's statistics,
     /// and shows that all of its rows were sent.
-    pub(super) fn of_end(status: &StatementStatus, rows: u64) -> Self {
+    pub(super) fn for_end(status: &StatementStatus, rows: u64) -> Self {
         let microseconds = |time: Duration| time.as_micros();
         Self {
             statistics: Some(Statistics {
@@ -117,10 +117,10 @@ mod tests {
         let text = |note: Note| String::from_utf8(note.message().app_metadata.to_vec()).unwrap();
         let id = QueryId::new();
         assert_eq!(
-            text(Note::of(id).with_rows_affected(3)),
+            text(Note::for_query(id).with_rows_affected(3)),
             format!("{{\"query_id\":\"{id}\",\"rows_affected\":3}}")
         );
-        assert_eq!(text(Note::of_progress(66)), "{\"progress\":0.66}");
-        assert!(Note::of_progress(66).message().data_header.is_empty());
+        assert_eq!(text(Note::for_progress(66)), "{\"progress\":0.66}");
+        assert!(Note::for_progress(66).message().data_header.is_empty());
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, Fields, UnionFields};
 
-use super::Profile;
+use super::TypeProfile;
 
 const EXTENSION_NAME: &str = "ARROW:extension:name";
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
@@ -14,8 +14,8 @@ const UUID_EXTENSION: &str = "arrow.uuid";
 const UINT64_DIGITS: u8 = 20;
 
 /// Returns the field that a client is sent in the place of `field`.
-pub(in crate::flight_sql) fn map_field(profile: Profile, field: &Field) -> Field {
-    let data_type = if profile == Profile::Classic && is_uuid(field) {
+pub(in crate::flight_sql) fn map_field(profile: TypeProfile, field: &Field) -> Field {
+    let data_type = if profile == TypeProfile::Classic && is_uuid(field) {
         DataType::Utf8
     } else {
         map_type(profile, field.data_type())
@@ -41,8 +41,8 @@ pub(in crate::flight_sql) fn map_field(profile: Profile, field: &Field) -> Field
 }
 
 /// Returns the type that a client is sent in the place of `data_type`.
-fn map_type(profile: Profile, data_type: &DataType) -> DataType {
-    let classic = profile == Profile::Classic;
+fn map_type(profile: TypeProfile, data_type: &DataType) -> DataType {
+    let classic = profile == TypeProfile::Classic;
     match data_type {
         DataType::Dictionary(_, values) => map_type(profile, values),
         DataType::RunEndEncoded(_, values) if classic => {
@@ -94,18 +94,18 @@ fn classic_leaf(data_type: &DataType) -> DataType {
     }
 }
 
-fn map_child(profile: Profile, field: &FieldRef) -> FieldRef {
+fn map_child(profile: TypeProfile, field: &FieldRef) -> FieldRef {
     Arc::new(map_field(profile, field))
 }
 
 /// Maps the entries of a map. In the classic profile they are named `key` and `value`, because JDBC
 /// reads them by name.
-fn map_entries(profile: Profile, entries: &FieldRef) -> FieldRef {
+fn map_entries(profile: TypeProfile, entries: &FieldRef) -> FieldRef {
     let mapped = map_field(profile, entries);
     let DataType::Struct(children) = mapped.data_type() else {
         return Arc::new(mapped);
     };
-    if profile == Profile::Native {
+    if profile == TypeProfile::Native {
         return Arc::new(mapped);
     }
     let renamed: Fields = children
@@ -116,7 +116,7 @@ fn map_entries(profile: Profile, entries: &FieldRef) -> FieldRef {
     Arc::new(mapped.with_data_type(DataType::Struct(renamed)))
 }
 
-fn map_members(profile: Profile, fields: &UnionFields) -> UnionFields {
+fn map_members(profile: TypeProfile, fields: &UnionFields) -> UnionFields {
     fields
         .iter()
         .map(|(id, field)| (id, map_child(profile, field)))

@@ -46,7 +46,7 @@ pub(super) const PROFILE_OPTION: &str = "volary-types";
 
 /// The types in which a client is sent rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Profile {
+pub(super) enum TypeProfile {
     /// Types that every known client can read.
     #[default]
     Classic,
@@ -54,7 +54,7 @@ pub(super) enum Profile {
     Native,
 }
 
-impl FromStr for Profile {
+impl FromStr for TypeProfile {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -68,7 +68,7 @@ impl FromStr for Profile {
     }
 }
 
-impl fmt::Display for Profile {
+impl fmt::Display for TypeProfile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Classic => "classic",
@@ -78,7 +78,7 @@ impl fmt::Display for Profile {
 }
 
 /// Returns the schema that a client is sent for rows of `schema`.
-pub(super) fn map_schema(profile: Profile, schema: &Schema) -> SchemaRef {
+pub(super) fn map_schema(profile: TypeProfile, schema: &Schema) -> SchemaRef {
     let fields: Vec<_> = schema
         .fields()
         .iter()

@@ -12,28 +12,28 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Fields, Int32Type, Int64Type, i256};
 use arrow::record_batch::RecordBatch;
 
-use volary_node::client_rows::converted;
+use volary_node::client_rows::convert_batch;
 
 use super::*;
 
 /// Returns the field and the column that a client is sent.
-fn sent(profile: Profile, field: Field, column: ArrayRef) -> (Field, ArrayRef) {
+fn sent(profile: TypeProfile, field: Field, column: ArrayRef) -> (Field, ArrayRef) {
     let schema = Arc::new(Schema::new(vec![field]));
     let batch = RecordBatch::try_new(schema.clone(), vec![column]).unwrap();
     let target = map_schema(profile, &schema);
-    let mapped = converted(&batch, &target).unwrap();
+    let mapped = convert_batch(&batch, &target).unwrap();
     assert_eq!(mapped.schema(), target);
     (target.field(0).clone(), mapped.column(0).clone())
 }
 
 fn classic(column: impl Array + 'static) -> ArrayRef {
     let field = Field::new("c", column.data_type().clone(), true);
-    sent(Profile::Classic, field, Arc::new(column)).1
+    sent(TypeProfile::Classic, field, Arc::new(column)).1
 }
 
 fn native(column: impl Array + 'static) -> ArrayRef {
     let field = Field::new("c", column.data_type().clone(), true);
-    sent(Profile::Native, field, Arc::new(column)).1
+    sent(TypeProfile::Native, field, Arc::new(column)).1
 }
 
 fn texts() -> [Option<&'static str>; 3] {
@@ -64,7 +64,7 @@ fn binary_views_and_large_binary_become_binary() {
     assert_eq!(classic(views).data_type(), &DataType::Binary);
     let field = Field::new("c", DataType::LargeBinary, true);
     assert_eq!(
-        sent(Profile::Classic, field, large).1.data_type(),
+        sent(TypeProfile::Classic, field, large).1.data_type(),
         &DataType::Binary
     );
 }
@@ -93,7 +93,7 @@ fn run_ends_become_their_values_and_keep_their_nulls() {
     let runs = RunArray::<Int32Type>::try_new(&ends, &values).unwrap();
     // A plan may declare the column non-nullable although its values contain NULLs.
     let field = Field::new("c", runs.data_type().clone(), false);
-    let (field, column) = sent(Profile::Classic, field, Arc::new(runs));
+    let (field, column) = sent(TypeProfile::Classic, field, Arc::new(runs));
     assert!(field.is_nullable());
     let expected = StringArray::from_iter([Some("a"), Some("a"), None, Some("b"), Some("b")]);
     assert_eq!(column.as_string::<i32>(), &expected);
@@ -154,7 +154,7 @@ fn unsigned_integers_become_wider_signed_ones() {
         classic(UInt8Array::from(vec![u8::MAX])).data_type(),
         &DataType::Int16
     );
-    let field = |data_type| map_field(Profile::Classic, &Field::new("c", data_type, true));
+    let field = |data_type| map_field(TypeProfile::Classic, &Field::new("c", data_type, true));
     assert_eq!(field(DataType::UInt16).data_type(), &DataType::Int32);
     assert_eq!(field(DataType::UInt32).data_type(), &DataType::Int64);
     let largest = classic(UInt64Array::from(vec![Some(u64::MAX), None]));
@@ -197,7 +197,7 @@ fn uuids_become_text_and_lose_their_extension() {
         ("comment".to_owned(), "stays".to_owned()),
     ]);
     let field = Field::new("c", DataType::FixedSizeBinary(16), false).with_metadata(extension);
-    let (field, column) = sent(Profile::Classic, field, Arc::new(bytes.clone()));
+    let (field, column) = sent(TypeProfile::Classic, field, Arc::new(bytes.clone()));
     assert_eq!(
         column.as_string::<i32>().value(0),
         "11111111-1111-1111-1111-111111111111"
@@ -220,7 +220,7 @@ fn time_zones_and_plain_types_stay() {
         DataType::Interval(arrow::datatypes::IntervalUnit::MonthDayNano),
     ] {
         let field = Field::new("c", data_type, true);
-        assert_eq!(map_field(Profile::Classic, &field), field);
+        assert_eq!(map_field(TypeProfile::Classic, &field), field);
     }
 }
 
@@ -256,7 +256,7 @@ fn native_keeps_views_and_large_texts() {
         DataType::Null,
     ] {
         let field = Field::new("c", data_type, true);
-        assert_eq!(map_field(Profile::Native, &field), field);
+        assert_eq!(map_field(TypeProfile::Native, &field), field);
     }
     let large = LargeListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1)])]);
     assert!(matches!(native(large).data_type(), DataType::List(_)));
@@ -271,14 +271,14 @@ fn batches_take_the_nullability_that_was_announced() {
         false,
     )]));
     let batch = RecordBatch::try_new(planned, vec![Arc::new(Int64Array::from(vec![1]))]).unwrap();
-    let target = map_schema(Profile::Classic, &announced);
-    assert_eq!(converted(&batch, &target).unwrap().schema(), target);
+    let target = map_schema(TypeProfile::Classic, &announced);
+    assert_eq!(convert_batch(&batch, &target).unwrap().schema(), target);
 }
 
 #[test]
 fn a_batch_that_is_not_what_was_announced_is_an_error() {
     let announced = map_schema(
-        Profile::Classic,
+        TypeProfile::Classic,
         &Schema::new(vec![Field::new("n", DataType::Int64, false)]),
     );
     let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, true)]));
@@ -287,14 +287,14 @@ fn a_batch_that_is_not_what_was_announced_is_an_error() {
         Some(vec![false].into()),
     ));
     assert!(
-        converted(
+        convert_batch(
             &RecordBatch::try_new(schema, vec![nulls]).unwrap(),
             &announced
         )
         .is_err()
     );
     assert!(
-        converted(
+        convert_batch(
             &RecordBatch::new_empty(Arc::new(Schema::empty())),
             &announced
         )

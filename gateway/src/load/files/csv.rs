@@ -14,7 +14,7 @@ use crate::sql::copy::CopyFrom;
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` if the option NULL is a text that the reader does not support.
-pub(super) fn format(
+pub(super) fn csv_format(
     copy: &CopyFrom,
     delimiter: u8,
     compression: CompressionTypeVariant,
@@ -54,7 +54,11 @@ pub(super) fn has_header(copy: &CopyFrom) -> bool {
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` if the file has more or fewer columns than there are names.
-pub(super) fn names(table: &Table, copy: &CopyFrom, inferred: &Schema) -> Result<Vec<String>> {
+pub(super) fn column_names(
+    table: &Table,
+    copy: &CopyFrom,
+    inferred: &Schema,
+) -> Result<Vec<String>> {
     let names_of = |schema: &Schema| -> Vec<String> {
         let names = schema.fields().iter().map(|field| field.name().clone());
         names.collect()

@@ -11,7 +11,7 @@
 
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-use super::thrift::{Kind, Thrift};
+use super::thrift::{ThriftReader, ValueType};
 
 /// Maximum number of nested groups. A list has two groups, and so has a map. So a type of 150
 /// levels stays below this limit.
@@ -21,128 +21,149 @@ const MAX_LEVELS: usize = 500;
 /// reader keeps the names of all groups above it. This many names take a few hundred megabytes.
 const MAX_NAMES: usize = 4 << 20;
 
-const LOGICAL_TYPE: Kind = {
-    const EMPTY: Kind = Kind::Struct(&[]);
-    const UNIT: Kind = Kind::Struct(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)]);
-    const TIME: Kind = Kind::Struct(&[(1, Kind::Bool), (2, UNIT)]);
-    Kind::Struct(&[
+const LOGICAL_TYPE: ValueType = {
+    const EMPTY: ValueType = ValueType::Struct(&[]);
+    const UNIT: ValueType = ValueType::Struct(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)]);
+    const TIME: ValueType = ValueType::Struct(&[(1, ValueType::Bool), (2, UNIT)]);
+    ValueType::Struct(&[
         (1, EMPTY),
         (2, EMPTY),
         (3, EMPTY),
         (4, EMPTY),
-        (5, Kind::Struct(&[(1, Kind::Number), (2, Kind::Number)])),
+        (
+            5,
+            ValueType::Struct(&[(1, ValueType::Number), (2, ValueType::Number)]),
+        ),
         (6, EMPTY),
         (7, TIME),
         (8, TIME),
-        (10, Kind::Struct(&[(1, Kind::Byte), (2, Kind::Bool)])),
+        (
+            10,
+            ValueType::Struct(&[(1, ValueType::Byte), (2, ValueType::Bool)]),
+        ),
         (11, EMPTY),
         (12, EMPTY),
         (13, EMPTY),
         (14, EMPTY),
         (15, EMPTY),
-        (16, Kind::Struct(&[(1, Kind::Byte)])),
-        (17, Kind::Struct(&[(1, Kind::Bytes)])),
-        (18, Kind::Struct(&[(1, Kind::Bytes), (2, Kind::Number)])),
+        (16, ValueType::Struct(&[(1, ValueType::Byte)])),
+        (17, ValueType::Struct(&[(1, ValueType::Bytes)])),
+        (
+            18,
+            ValueType::Struct(&[(1, ValueType::Bytes), (2, ValueType::Number)]),
+        ),
     ])
 };
 
 /// The field with the number of children, which this module reads by itself.
-const CHILDREN: i16 = 5;
-const ELEMENT: &[(i16, Kind)] = &[
-    (1, Kind::Number),
-    (2, Kind::Number),
-    (3, Kind::Number),
-    (4, Kind::Bytes),
-    (CHILDREN, Kind::Number),
-    (6, Kind::Number),
-    (7, Kind::Number),
-    (8, Kind::Number),
-    (9, Kind::Number),
+const CHILDREN_FIELD: i16 = 5;
+const COLUMN_ELEMENT: &[(i16, ValueType)] = &[
+    (1, ValueType::Number),
+    (2, ValueType::Number),
+    (3, ValueType::Number),
+    (4, ValueType::Bytes),
+    (CHILDREN_FIELD, ValueType::Number),
+    (6, ValueType::Number),
+    (7, ValueType::Number),
+    (8, ValueType::Number),
+    (9, ValueType::Number),
     (10, LOGICAL_TYPE),
 ];
 
-const KEY_VALUE: Kind = Kind::Struct(&[(1, Kind::Bytes), (2, Kind::Bytes)]);
+const KEY_VALUE: ValueType = ValueType::Struct(&[(1, ValueType::Bytes), (2, ValueType::Bytes)]);
 
-const ROW_GROUP: Kind = {
-    const STATISTICS: Kind = Kind::Struct(&[
-        (1, Kind::Bytes),
-        (2, Kind::Bytes),
-        (3, Kind::Number),
-        (4, Kind::Number),
-        (5, Kind::Bytes),
-        (6, Kind::Bytes),
-        (7, Kind::Bool),
-        (8, Kind::Bool),
+const ROW_GROUP: ValueType = {
+    const STATISTICS: ValueType = ValueType::Struct(&[
+        (1, ValueType::Bytes),
+        (2, ValueType::Bytes),
+        (3, ValueType::Number),
+        (4, ValueType::Number),
+        (5, ValueType::Bytes),
+        (6, ValueType::Bytes),
+        (7, ValueType::Bool),
+        (8, ValueType::Bool),
     ]);
-    const NUMBERS: Kind = Kind::Struct(&[(1, Kind::Number), (2, Kind::Number), (3, Kind::Number)]);
-    const SIZES: Kind = Kind::Struct(&[
-        (1, Kind::Number),
-        (2, Kind::List(&Kind::Number)),
-        (3, Kind::List(&Kind::Number)),
+    const ENCODING_STATISTICS: ValueType = ValueType::Struct(&[
+        (1, ValueType::Number),
+        (2, ValueType::Number),
+        (3, ValueType::Number),
     ]);
-    const BOX: Kind = Kind::Struct(&[
-        (1, Kind::Double),
-        (2, Kind::Double),
-        (3, Kind::Double),
-        (4, Kind::Double),
-        (5, Kind::Double),
-        (6, Kind::Double),
-        (7, Kind::Double),
-        (8, Kind::Double),
+    const SIZE_STATISTICS: ValueType = ValueType::Struct(&[
+        (1, ValueType::Number),
+        (2, ValueType::List(&ValueType::Number)),
+        (3, ValueType::List(&ValueType::Number)),
     ]);
-    const PLACES: Kind = Kind::Struct(&[(1, BOX), (2, Kind::List(&Kind::Number))]);
-    const COLUMN: Kind = Kind::Struct(&[
-        (1, Kind::Number),
-        (2, Kind::List(&Kind::Number)),
-        (3, Kind::List(&Kind::Bytes)),
-        (4, Kind::Number),
-        (5, Kind::Number),
-        (6, Kind::Number),
-        (7, Kind::Number),
-        (8, Kind::List(&KEY_VALUE)),
-        (9, Kind::Number),
-        (10, Kind::Number),
-        (11, Kind::Number),
+    const BOUNDING_BOX: ValueType = ValueType::Struct(&[
+        (1, ValueType::Double),
+        (2, ValueType::Double),
+        (3, ValueType::Double),
+        (4, ValueType::Double),
+        (5, ValueType::Double),
+        (6, ValueType::Double),
+        (7, ValueType::Double),
+        (8, ValueType::Double),
+    ]);
+    const GEO_STATISTICS: ValueType =
+        ValueType::Struct(&[(1, BOUNDING_BOX), (2, ValueType::List(&ValueType::Number))]);
+    const COLUMN: ValueType = ValueType::Struct(&[
+        (1, ValueType::Number),
+        (2, ValueType::List(&ValueType::Number)),
+        (3, ValueType::List(&ValueType::Bytes)),
+        (4, ValueType::Number),
+        (5, ValueType::Number),
+        (6, ValueType::Number),
+        (7, ValueType::Number),
+        (8, ValueType::List(&KEY_VALUE)),
+        (9, ValueType::Number),
+        (10, ValueType::Number),
+        (11, ValueType::Number),
         (12, STATISTICS),
-        (13, Kind::List(&NUMBERS)),
-        (14, Kind::Number),
-        (15, Kind::Number),
-        (16, SIZES),
-        (17, PLACES),
+        (13, ValueType::List(&ENCODING_STATISTICS)),
+        (14, ValueType::Number),
+        (15, ValueType::Number),
+        (16, SIZE_STATISTICS),
+        (17, GEO_STATISTICS),
     ]);
-    const CHUNK: Kind = Kind::Struct(&[
-        (1, Kind::Bytes),
-        (2, Kind::Number),
+    const CHUNK: ValueType = ValueType::Struct(&[
+        (1, ValueType::Bytes),
+        (2, ValueType::Number),
         (3, COLUMN),
-        (4, Kind::Number),
-        (5, Kind::Number),
-        (6, Kind::Number),
-        (7, Kind::Number),
+        (4, ValueType::Number),
+        (5, ValueType::Number),
+        (6, ValueType::Number),
+        (7, ValueType::Number),
     ]);
-    const SORTING: Kind = Kind::Struct(&[(1, Kind::Number), (2, Kind::Bool), (3, Kind::Bool)]);
-    Kind::Struct(&[
-        (1, Kind::List(&CHUNK)),
-        (2, Kind::Number),
-        (3, Kind::Number),
-        (4, Kind::List(&SORTING)),
-        (5, Kind::Number),
-        (6, Kind::Number),
-        (7, Kind::Number),
+    const SORTING: ValueType = ValueType::Struct(&[
+        (1, ValueType::Number),
+        (2, ValueType::Bool),
+        (3, ValueType::Bool),
+    ]);
+    ValueType::Struct(&[
+        (1, ValueType::List(&CHUNK)),
+        (2, ValueType::Number),
+        (3, ValueType::Number),
+        (4, ValueType::List(&SORTING)),
+        (5, ValueType::Number),
+        (6, ValueType::Number),
+        (7, ValueType::Number),
     ])
 };
 
 /// The field with the list of columns, which this module reads by itself.
-const COLUMNS: i16 = 2;
-const FOOTER: &[(i16, Kind)] = &[
-    (1, Kind::Number),
-    (COLUMNS, Kind::List(&Kind::Struct(ELEMENT))),
-    (3, Kind::Number),
-    (4, Kind::List(&ROW_GROUP)),
-    (5, Kind::List(&KEY_VALUE)),
-    (6, Kind::Bytes),
+const COLUMNS_FIELD: i16 = 2;
+const FOOTER: &[(i16, ValueType)] = &[
+    (1, ValueType::Number),
+    (
+        COLUMNS_FIELD,
+        ValueType::List(&ValueType::Struct(COLUMN_ELEMENT)),
+    ),
+    (3, ValueType::Number),
+    (4, ValueType::List(&ROW_GROUP)),
+    (5, ValueType::List(&KEY_VALUE)),
+    (6, ValueType::Bytes),
     (7, {
-        const ORDER: Kind = Kind::Struct(&[(1, Kind::Struct(&[]))]);
-        Kind::List(&ORDER)
+        const ORDER: ValueType = ValueType::Struct(&[(1, ValueType::Struct(&[]))]);
+        ValueType::List(&ORDER)
     }),
 ];
 
@@ -151,36 +172,38 @@ const FOOTER: &[(i16, Kind)] = &[
 /// # Errors
 /// `DATA_LOSS` for a damaged footer, and `INVALID_ARGUMENT` for columns that are nested too deeply.
 pub(super) fn check(footer: &[u8]) -> Result<()> {
-    let mut input = Thrift::new(footer);
+    let mut input = ThriftReader::new(footer);
     let mut last = 0;
-    while let Some(field) = input.field(&mut last, FOOTER).ok_or_else(damaged)? {
-        if field.id == COLUMNS {
+    while let Some(field) = input.field(&mut last, FOOTER).ok_or_else(damaged_footer)? {
+        if field.id == COLUMNS_FIELD {
             check_columns(&mut input)?;
         } else {
-            input.skip(field).ok_or_else(damaged)?;
+            input.skip(field).ok_or_else(damaged_footer)?;
         }
     }
     Ok(())
 }
 
-fn check_columns(input: &mut Thrift<'_>) -> Result<()> {
-    let count = input.list(&Kind::Struct(ELEMENT)).ok_or_else(damaged)?;
+fn check_columns(input: &mut ThriftReader<'_>) -> Result<()> {
+    let count = input
+        .list(&ValueType::Struct(COLUMN_ELEMENT))
+        .ok_or_else(damaged_footer)?;
     // `open` has the number of missing children of each open group. `to_come` is their sum.
-    let (mut open, mut to_come): (Vec<usize>, usize) = (Vec::new(), 0);
+    let (mut open, mut missing_children): (Vec<usize>, usize) = (Vec::new(), 0);
     let mut names = 0;
     for element in 1..=count {
-        let children = children(input).ok_or_else(damaged)?;
+        let children = read_child_count(input).ok_or_else(damaged_footer)?;
         if let Some(group) = open.last_mut() {
             *group -= 1;
-            to_come -= 1;
+            missing_children -= 1;
         }
         names += open.len();
         if children > 0 {
             open.push(children);
-            to_come += children;
+            missing_children += children;
         }
-        if to_come > count - element {
-            return Err(damaged());
+        if missing_children > count - element {
+            return Err(damaged_footer());
         }
         if open.len() > MAX_LEVELS {
             return Err(Error::invalid(format!(
@@ -198,10 +221,10 @@ fn check_columns(input: &mut Thrift<'_>) -> Result<()> {
 }
 
 /// Reads an element of the list of columns, and returns the number of its children.
-fn children(input: &mut Thrift<'_>) -> Option<usize> {
+fn read_child_count(input: &mut ThriftReader<'_>) -> Option<usize> {
     let (mut last, mut children) = (0, 0);
-    while let Some(field) = input.field(&mut last, ELEMENT)? {
-        if field.id == CHILDREN {
+    while let Some(field) = input.field(&mut last, COLUMN_ELEMENT)? {
+        if field.id == CHILDREN_FIELD {
             children = usize::try_from(i32::try_from(input.number()?).ok()?).ok()?;
         } else {
             input.skip(field)?;
@@ -210,7 +233,7 @@ fn children(input: &mut Thrift<'_>) -> Option<usize> {
     Some(children)
 }
 
-fn damaged() -> Error {
+fn damaged_footer() -> Error {
     Error::new(
         ErrorCode::DataLoss,
         "Parquet error: the footer is damaged; write the file again",

@@ -25,7 +25,7 @@ impl Format {
     /// # Errors
     /// `INVALID_ARGUMENT` for an unknown format, and for a compression that is not supported for
     /// files in other stores.
-    pub(super) fn of(copy: &CopyFrom, name: &str, is_local: bool) -> Result<Self> {
+    pub(super) fn detect(copy: &CopyFrom, name: &str, is_local: bool) -> Result<Self> {
         let mut stem = name.to_lowercase();
         let mut compression = CompressionTypeVariant::UNCOMPRESSED;
         for (suffix, variant) in [
@@ -82,15 +82,15 @@ mod tests {
             table: "t".to_owned(),
             columns: Vec::new(),
             location: String::new(),
-            options: crate::sql::copy::Options::default(),
+            options: crate::sql::copy::CopyOptions::default(),
         };
         for name in ["a.csv.zst", "a.json.bz2", "a.csv.xz"] {
-            assert!(Format::of(&copy, name, true).is_ok(), "{name}");
-            let error = Format::of(&copy, name, false).unwrap_err();
+            assert!(Format::detect(&copy, name, true).is_ok(), "{name}");
+            let error = Format::detect(&copy, name, false).unwrap_err();
             assert!(error.message().contains(name), "{error}");
         }
         for name in ["a.csv.gz", "a.json", "a.parquet"] {
-            assert!(Format::of(&copy, name, false).is_ok(), "{name}");
+            assert!(Format::detect(&copy, name, false).is_ok(), "{name}");
         }
     }
 }

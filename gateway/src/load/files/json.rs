@@ -23,18 +23,18 @@ use serde::de::IgnoredAny;
 use volary_flight_proto::Result;
 
 use crate::load::file_errors;
-use crate::load::source::Rows;
+use crate::load::source::RowStream;
 
 /// Maximum number of records that are searched for names before the file is read.
-const NAMED_RECORDS: usize = 1_000;
+const NAME_SEARCH_RECORDS: usize = 1_000;
 /// Number of bytes of a file after which no more is read to find names.
-const NAMED_BYTES: usize = 1 << 20;
+const NAME_SEARCH_BYTES: usize = 1 << 20;
 
 type ByteStream = BoxStream<'static, Result<Bytes, DataFusionError>>;
 
 /// A file that is read from its start.
 #[derive(Debug, Clone)]
-pub(super) struct File {
+pub(super) struct JsonFile {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) path: Path,
     pub(super) compression: FileCompressionType,
@@ -42,24 +42,24 @@ pub(super) struct File {
 
 /// What is read from the records of a file.
 #[derive(Debug, Clone)]
-pub(super) struct Reading {
+pub(super) struct JsonReading {
     /// The columns. If a column is text, numbers and booleans are read as text.
     pub(super) schema: SchemaRef,
     /// Says whether names that are not in the schema are ignored. Otherwise they are refused.
-    pub(super) ignores_others: bool,
+    pub(super) ignores_unknown: bool,
 }
 
-impl File {
+impl JsonFile {
     /// Returns the names that occur in the first records. The search ends at a record that cannot
     /// be read; reading the file reports that record.
     ///
     /// # Errors
     /// The errors of the store. `DATA_LOSS` for a compressed file that is damaged.
     pub(super) async fn names(&self) -> Result<Vec<String>> {
-        let head = self.head().await.map_err(file_errors::of_text)?;
+        let head = self.head().await.map_err(file_errors::explain_text_error)?;
         let records = serde_json::Deserializer::from_slice(&head)
             .into_iter::<BTreeMap<String, IgnoredAny>>()
-            .take(NAMED_RECORDS)
+            .take(NAME_SEARCH_RECORDS)
             .map_while(std::result::Result::ok);
         let names: BTreeSet<String> = records.flat_map(BTreeMap::into_keys).collect();
         Ok(names.into_iter().collect())
@@ -68,7 +68,7 @@ impl File {
     async fn head(&self) -> Result<Vec<u8>, DataFusionError> {
         let mut bytes = self.bytes().await?;
         let mut head = Vec::new();
-        while head.len() < NAMED_BYTES
+        while head.len() < NAME_SEARCH_BYTES
             && let Some(chunk) = bytes.try_next().await?
         {
             head.extend_from_slice(&chunk);
@@ -83,15 +83,15 @@ impl File {
     }
 
     /// Returns the rows of the file, in batches of `batch_rows`.
-    pub(super) fn rows(&self, reading: &Reading, batch_rows: usize) -> Rows {
+    pub(super) fn rows(&self, reading: &JsonReading, batch_rows: usize) -> RowStream {
         let builder = ReaderBuilder::new(Arc::clone(&reading.schema))
             .with_batch_size(batch_rows)
             .with_coerce_primitive(true)
-            .with_strict_mode(!reading.ignores_others);
+            .with_strict_mode(!reading.ignores_unknown);
         let file = self.clone();
         stream::once(async move { file.open(builder).await })
             .try_flatten()
-            .map_err(file_errors::of_text)
+            .map_err(file_errors::explain_text_error)
             .boxed()
     }
 
@@ -110,14 +110,14 @@ impl File {
             GetResultPayload::Stream(stored) => {
                 let stored = stored.map_err(DataFusionError::from).boxed();
                 let bytes = self.compression.convert_stream(stored)?;
-                decoded(builder.build_decoder()?, bytes).boxed()
+                decode_records(builder.build_decoder()?, bytes).boxed()
             }
         })
     }
 }
 
 /// Decodes records from a stream of bytes as the bytes arrive.
-fn decoded(
+fn decode_records(
     decoder: Decoder,
     bytes: ByteStream,
 ) -> impl Stream<Item = Result<RecordBatch, DataFusionError>> {
@@ -153,30 +153,34 @@ mod tests {
     use super::*;
 
     /// Creates a file in a store that returns it in pieces, as stores in the network do.
-    async fn file(text: &str, piece_bytes: usize) -> File {
+    async fn file(text: &str, piece_bytes: usize) -> JsonFile {
         let store = InMemory::new();
         let path = Path::from("rows.json");
         let payload = PutPayload::from(text.as_bytes().to_vec());
         store.put(&path, payload).await.unwrap();
-        File {
+        JsonFile {
             store: Arc::new(ChunkedStore::new(Arc::new(store), piece_bytes)),
             path,
             compression: FileCompressionType::UNCOMPRESSED,
         }
     }
 
-    fn reading(ignores_others: bool) -> Reading {
+    fn reading(ignores_others: bool) -> JsonReading {
         let columns = vec![
             Field::new("k", DataType::Int64, true),
             Field::new("name", DataType::Utf8View, true),
         ];
-        Reading {
+        JsonReading {
             schema: Arc::new(Schema::new(columns)),
-            ignores_others,
+            ignores_unknown: ignores_others,
         }
     }
 
-    async fn read(file: &File, reading: &Reading, batch_rows: usize) -> Result<Vec<RecordBatch>> {
+    async fn read(
+        file: &JsonFile,
+        reading: &JsonReading,
+        batch_rows: usize,
+    ) -> Result<Vec<RecordBatch>> {
         file.rows(reading, batch_rows).try_collect().await
     }
 
@@ -201,13 +205,20 @@ mod tests {
         let text = format!("{}{{\"k\": 1, \"tag\": 1}}\n", "{\"k\": 1}\n".repeat(5_000));
         let file = file(&text, 1_000).await;
         let error = read(&file, &reading(false), 1_024).await.unwrap_err();
-        assert_eq!(file_errors::unknown_column(&error), Some("tag"), "{error}");
+        assert_eq!(
+            file_errors::unknown_column_name(&error),
+            Some("tag"),
+            "{error}"
+        );
         read(&file, &reading(true), 1_024).await.unwrap();
     }
 
     #[tokio::test]
     async fn names_are_those_of_the_first_records_that_can_be_read() {
-        let many = format!("{}{{\"late\": 1}}", "{\"k\": 1}\n".repeat(NAMED_RECORDS));
+        let many = format!(
+            "{}{{\"late\": 1}}",
+            "{\"k\": 1}\n".repeat(NAME_SEARCH_RECORDS)
+        );
         assert_eq!(file(&many, 1_000).await.names().await.unwrap(), ["k"]);
         let cut = file("{\"k\": 1, \"name\": {\"of\": []}}\n{\"late\": ", 8).await;
         assert_eq!(cut.names().await.unwrap(), ["k", "name"]);
@@ -219,7 +230,7 @@ mod tests {
         let text = format!("{{\"k\": \"{}\"}}\n", "x".repeat(1_000)).repeat(3_000);
         let file = file(&text, 10_000).await;
         let head = file.head().await.unwrap();
-        assert!(head.len() < NAMED_BYTES + 10_000, "{}", head.len());
+        assert!(head.len() < NAME_SEARCH_BYTES + 10_000, "{}", head.len());
         assert_eq!(file.names().await.unwrap(), ["k"]);
     }
 }

@@ -11,14 +11,14 @@ use volary_catalog::Table;
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::store::{is_web, object_store};
-use crate::load::links::{is_link_loop, leads_in_a_circle};
-use crate::load::roots::Roots;
+use crate::load::links::{is_link_loop, link_loop_error};
+use crate::load::roots::AllowedRoots;
 use crate::sql::copy::CopyFrom;
 use crate::url_credentials::without_credentials;
 
 /// The place where the files of a COPY are, with the table and the statement for which they are
 /// read.
-pub(super) struct Location<'a> {
+pub(super) struct CopyLocation<'a> {
     pub(super) state: &'a SessionState,
     pub(super) url: ListingTableUrl,
     pub(super) store: Arc<dyn ObjectStore>,
@@ -26,13 +26,13 @@ pub(super) struct Location<'a> {
     pub(super) copy: &'a CopyFrom,
 }
 
-impl<'a> Location<'a> {
+impl<'a> CopyLocation<'a> {
     /// Opens the location that a statement names, if it is allowed.
     ///
     /// # Errors
     /// The errors of [`Roots::admit`]. `INVALID_ARGUMENT` for a store of an unknown kind.
     pub(super) fn open(
-        roots: &Roots,
+        roots: &AllowedRoots,
         state: &'a SessionState,
         table: &'a Arc<Table>,
         copy: &'a CopyFrom,
@@ -59,7 +59,7 @@ impl<'a> Location<'a> {
             .url
             .list_all_files(self.state, self.store.as_ref(), "")
             .await
-            .map_err(|error| self.failed(error))?
+            .map_err(|error| self.locate_error(error))?
             .try_filter(|file| {
                 // Hidden files and markers such as _SUCCESS contain no data.
                 let name = file.location.filename().unwrap_or_default();
@@ -67,7 +67,7 @@ impl<'a> Location<'a> {
             })
             .try_collect()
             .await
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.locate_error(error))?;
         if files.is_empty() {
             return Err(self.no_such_file());
         }
@@ -81,14 +81,14 @@ impl<'a> Location<'a> {
         match self.store.head(self.url.prefix()).await {
             Ok(file) if file.size > 0 => Ok(vec![file]),
             Ok(_) | Err(object_store::Error::NotFound { .. }) => Err(self.no_such_file()),
-            Err(source) => Err(self.failed(source.into())),
+            Err(source) => Err(self.locate_error(source.into())),
         }
     }
 
     /// Adds the location to an error, because not all errors of stores name it.
-    fn failed(&self, error: DataFusionError) -> Error {
+    fn locate_error(&self, error: DataFusionError) -> Error {
         if is_link_loop(&error) {
-            return leads_in_a_circle(&without_credentials(&self.copy.location), error);
+            return link_loop_error(&without_credentials(&self.copy.location), error);
         }
         Error::from(error).at(without_credentials(&self.copy.location))
     }
@@ -108,7 +108,7 @@ impl<'a> Location<'a> {
     }
 
     /// Returns the path or the URL of a file.
-    pub(super) fn name_of(&self, file: &ObjectMeta) -> String {
+    pub(super) fn file_name(&self, file: &ObjectMeta) -> String {
         if self.is_local() {
             format!("/{}", file.location)
         } else {

@@ -38,7 +38,7 @@ use super::footer;
 const TAIL: u64 = 8;
 
 /// Number of bytes that are read from the end of a file at first. Most footers fit into them.
-const FIRST_READ: u64 = 512 << 10;
+const FIRST_READ_BYTES: u64 = 512 << 10;
 
 /// Maximum size of a footer in bytes. The whole footer is held in memory, and the decoded footer
 /// takes several times its size.
@@ -46,12 +46,12 @@ const MAX_FOOTER: u64 = 256 << 20;
 
 /// A file whose footer has been read.
 #[derive(Debug, Clone)]
-pub(super) struct File {
+pub(super) struct ParquetFile {
     store: Arc<dyn ObjectStore>,
     metadata: Arc<ParquetMetaData>,
 }
 
-impl File {
+impl ParquetFile {
     /// Opens a file and reads its footer.
     ///
     /// # Errors
@@ -60,7 +60,8 @@ impl File {
     pub(super) async fn open(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Result<Self> {
         let footer = read_footer(store, file).await?;
         footer::check(&footer)?;
-        let metadata = ParquetMetaDataReader::decode_metadata(&footer).map_err(of_parquet)?;
+        let metadata =
+            ParquetMetaDataReader::decode_metadata(&footer).map_err(from_parquet_error)?;
         Ok(Self {
             store: Arc::clone(store),
             metadata: Arc::new(metadata),
@@ -74,7 +75,7 @@ impl File {
     pub(super) fn schema(&self) -> Result<Schema> {
         let file = self.metadata.file_metadata();
         let schema = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata());
-        let schema = schema.map_err(of_parquet)?;
+        let schema = schema.map_err(from_parquet_error)?;
         let fields = schema.fields().iter();
         let fields = fields.map(|field| Field::clone(field).with_metadata(Default::default()));
         let schema = Schema::new(fields.collect::<Vec<_>>());
@@ -101,14 +102,14 @@ impl File {
 async fn read_footer(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Result<Bytes> {
     let size = file.size;
     if size < TAIL {
-        return Err(of_parquet(ParquetError::General(format!(
+        return Err(from_parquet_error(ParquetError::General(format!(
             "Parquet files are at least {TAIL} bytes long, but file length is {size}"
         ))));
     }
-    let end = read(store, file, size.saturating_sub(FIRST_READ)..size).await?;
+    let end = read(store, file, size.saturating_sub(FIRST_READ_BYTES)..size).await?;
     let tail = end.last_chunk();
-    let tail = tail.ok_or_else(|| damaged("the file has changed while it was read"))?;
-    let tail = FooterTail::try_new(tail).map_err(of_parquet)?;
+    let tail = tail.ok_or_else(|| damaged_file("the file has changed while it was read"))?;
+    let tail = FooterTail::try_new(tail).map_err(from_parquet_error)?;
     if tail.is_encrypted_footer() {
         return Err(Error::invalid(
             "its footer is encrypted, which is not supported; write the file without encryption",
@@ -122,7 +123,7 @@ async fn read_footer(store: &Arc<dyn ObjectStore>, file: &ObjectMeta) -> Result<
     }
     let begin = (size - TAIL)
         .checked_sub(length)
-        .ok_or_else(|| damaged("the footer is longer than the file"))?;
+        .ok_or_else(|| damaged_file("the footer is longer than the file"))?;
     let first = size - end.len() as u64;
     match begin.checked_sub(first) {
         // The conversion cannot fail: the bytes are in memory, so their offsets fit into `usize`.
@@ -139,20 +140,20 @@ async fn read(store: &Arc<dyn ObjectStore>, file: &ObjectMeta, range: Range<u64>
     let bytes = store.get_range(&file.location, range).await;
     let bytes = bytes.map_err(DataFusionError::from)?;
     if bytes.len() as u64 != length {
-        return Err(damaged("the file has changed while it was read"));
+        return Err(damaged_file("the file has changed while it was read"));
     }
     Ok(bytes)
 }
 
-fn damaged(what: &str) -> Error {
-    of_parquet(ParquetError::General(what.to_owned()))
+fn damaged_file(what: &str) -> Error {
+    from_parquet_error(ParquetError::General(what.to_owned()))
 }
 
-fn of_parquet(error: ParquetError) -> Error {
+fn from_parquet_error(error: ParquetError) -> Error {
     DataFusionError::from(error).into()
 }
 
-impl ParquetFileReaderFactory for File {
+impl ParquetFileReaderFactory for ParquetFile {
     fn create_reader(
         &self,
         _: usize,
@@ -160,7 +161,7 @@ impl ParquetFileReaderFactory for File {
         _: Option<usize>,
         _: &ExecutionPlanMetricsSet,
     ) -> DfResult<Box<dyn AsyncFileReader + Send>> {
-        Ok(Box::new(Reader {
+        Ok(Box::new(PageFetcher {
             file: self.clone(),
             path: file.object_meta.location,
         }))
@@ -168,15 +169,15 @@ impl ParquetFileReaderFactory for File {
 }
 
 /// Reads the pages of a file.
-struct Reader {
-    file: File,
+struct PageFetcher {
+    file: ParquetFile,
     path: Path,
 }
 
-impl AsyncFileReader for Reader {
+impl AsyncFileReader for PageFetcher {
     fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
         let bytes = self.file.store.get_range(&self.path, range);
-        bytes.map_err(of_store).boxed()
+        bytes.map_err(from_store_error).boxed()
     }
 
     fn get_byte_ranges(
@@ -185,7 +186,7 @@ impl AsyncFileReader for Reader {
     ) -> BoxFuture<'_, ParquetResult<Vec<Bytes>>> {
         let read = async move {
             let bytes = self.file.store.get_ranges(&self.path, &ranges).await;
-            bytes.map_err(of_store)
+            bytes.map_err(from_store_error)
         };
         read.boxed()
     }
@@ -198,7 +199,7 @@ impl AsyncFileReader for Reader {
     }
 }
 
-fn of_store(error: object_store::Error) -> ParquetError {
+fn from_store_error(error: object_store::Error) -> ParquetError {
     ParquetError::External(Box::new(error))
 }
 
@@ -234,7 +235,7 @@ mod tests {
     #[tokio::test]
     async fn a_file_is_read_by_the_footer_that_was_checked() {
         let (store, file) = stored(written(1_000)).await;
-        let opened = File::open(&store, &file).await.unwrap();
+        let opened = ParquetFile::open(&store, &file).await.unwrap();
         let schema = Arc::new(opened.schema().unwrap());
         let url = ObjectStoreUrl::parse("memory:///").unwrap();
         let context = SessionContext::new();
@@ -254,16 +255,16 @@ mod tests {
         let whole = written(10);
         for length in [4, 8, whole.len() / 2, whole.len() - 1] {
             let (store, file) = stored(whole[..length].to_vec()).await;
-            let error = File::open(&store, &file).await.unwrap_err();
+            let error = ParquetFile::open(&store, &file).await.unwrap_err();
             assert_eq!(error.code(), ErrorCode::DataLoss, "{error}");
         }
         let mut long = b"PAR1\xff\xff\x00\x00PAR1".to_vec();
         let (store, file) = stored(long.clone()).await;
-        let error = File::open(&store, &file).await.unwrap_err();
+        let error = ParquetFile::open(&store, &file).await.unwrap_err();
         assert!(error.message().contains("longer than the file"), "{error}");
         long[4..8].fill(0xff);
         let (store, file) = stored(long).await;
-        let error = File::open(&store, &file).await.unwrap_err();
+        let error = ParquetFile::open(&store, &file).await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
     }
 }

@@ -22,7 +22,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which a request fails if no byte arrives from the web server or the store.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of retries if a web server fails. After `RETRY_FOR` there are no further retries.
-const RETRIES: usize = 4;
+const MAX_RETRIES: usize = 4;
 const RETRY_FOR: Duration = Duration::from_secs(30);
 
 const USER_AGENT: &str = concat!("volary/", env!("CARGO_PKG_VERSION"));
@@ -35,11 +35,11 @@ pub(super) fn object_store(
     state: &SessionState,
     url: &ListingTableUrl,
 ) -> Result<Arc<dyn ObjectStore>> {
-    let place = url.object_store();
-    if let Ok(store) = state.runtime_env().object_store(&place) {
+    let store_url = url.object_store();
+    if let Ok(store) = state.runtime_env().object_store(&store_url) {
         return Ok(store);
     }
-    let base = Url::parse(place.as_str()).map_err(|source| {
+    let base = Url::parse(store_url.as_str()).map_err(|source| {
         Error::with_source(
             ErrorCode::InvalidArgument,
             format!("URL {}", url.as_str()),
@@ -47,9 +47,9 @@ pub(super) fn object_store(
         )
     })?;
     let store = if is_web(url) {
-        web_server(&base)
+        web_store(&base)
     } else {
-        store_of(url.get_url())
+        cloud_store(url.get_url())
     };
     let store = store.map_err(datafusion::error::DataFusionError::from)?;
     state
@@ -63,9 +63,9 @@ pub(super) fn is_web(url: &ListingTableUrl) -> bool {
     matches!(url.scheme(), "http" | "https")
 }
 
-fn web_server(base: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
+fn web_store(base: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
     let retry = RetryConfig {
-        max_retries: RETRIES,
+        max_retries: MAX_RETRIES,
         retry_timeout: RETRY_FOR,
         ..RetryConfig::default()
     };
@@ -78,7 +78,7 @@ fn web_server(base: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
         .with_timeout_disabled();
     let store = HttpBuilder::new()
         .with_url(base.as_str())
-        .with_http_connector(WithoutRedirects)
+        .with_http_connector(NoRedirectConnector)
         .with_client_options(client)
         .with_retry(retry)
         .build()?;
@@ -91,7 +91,7 @@ macro_rules! of_environment {
         std::env::vars().fold(
             <$builder>::new()
                 .with_url($url.as_str())
-                .with_http_connector(WithoutRedirects),
+                .with_http_connector(NoRedirectConnector),
             |builder, (name, value)| match name.to_ascii_lowercase().parse() {
                 Ok(key) => builder.with_config(key, value),
                 Err(_) => builder,
@@ -102,7 +102,7 @@ macro_rules! of_environment {
 
 /// Creates the store of a URL. `object_store::parse_url_opts` does the same, but it takes no
 /// connector.
-fn store_of(url: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
+fn cloud_store(url: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
     Ok(match ObjectStoreScheme::parse(url)?.0 {
         ObjectStoreScheme::AmazonS3 => Arc::new(of_environment!(AmazonS3Builder, url).build()?),
         ObjectStoreScheme::GoogleCloudStorage => {
@@ -119,23 +119,21 @@ fn store_of(url: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
 /// Connects to a store or web server without following redirects. A redirect may lead out of the
 /// allowed roots, and to servers that only the gateway can reach.
 #[derive(Debug)]
-struct WithoutRedirects;
+struct NoRedirectConnector;
 
-impl HttpConnector for WithoutRedirects {
+impl HttpConnector for NoRedirectConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = Options(options)
+        let client = HttpClientOptions(options)
             .client()?
             .redirect(reqwest::redirect::Policy::none())
             .read_timeout(READ_TIMEOUT)
             .build()
-            .map_err(cannot_connect)?;
+            .map_err(http_error)?;
         Ok(HttpClient::new(client))
     }
 }
 
-fn cannot_connect(
-    source: impl Into<Box<dyn std::error::Error + Send + Sync + 'static>>,
-) -> StoreError {
+fn http_error(source: impl Into<Box<dyn std::error::Error + Send + Sync + 'static>>) -> StoreError {
     StoreError::Generic {
         store: "HTTP",
         source: source.into(),
@@ -147,9 +145,9 @@ fn cannot_connect(
 ///
 /// Only `randomize_addresses` is ignored. It needs the resolver of `object_store`, and the system's
 /// resolver also takes the addresses in turn.
-struct Options<'a>(&'a ClientOptions);
+struct HttpClientOptions<'a>(&'a ClientOptions);
 
-impl Options<'_> {
+impl HttpClientOptions<'_> {
     fn client(&self) -> object_store::Result<reqwest::ClientBuilder> {
         let agent = self.text(ClientConfigKey::UserAgent);
         let mut client = reqwest::Client::builder()
@@ -166,7 +164,7 @@ impl Options<'_> {
             client = client.proxy(proxy);
             if let Some(pem) = self.text(ClientConfigKey::ProxyCaCertificate) {
                 let certificate = reqwest::Certificate::from_pem(pem.as_bytes());
-                client = client.add_root_certificate(certificate.map_err(cannot_connect)?);
+                client = client.add_root_certificate(certificate.map_err(http_error)?);
             }
         }
         if let Some(timeout) = self.duration(ClientConfigKey::Timeout)? {
@@ -205,7 +203,7 @@ impl Options<'_> {
         };
         let excluded = self.text(ClientConfigKey::ProxyExcludes);
         let excluded = excluded.and_then(|hosts| reqwest::NoProxy::from_string(&hosts));
-        let proxy = reqwest::Proxy::all(url).map_err(cannot_connect)?;
+        let proxy = reqwest::Proxy::all(url).map_err(http_error)?;
         Ok(Some(proxy.no_proxy(excluded)))
     }
 
@@ -214,7 +212,7 @@ impl Options<'_> {
     }
 
     fn is_set(&self, key: ClientConfigKey) -> object_store::Result<bool> {
-        let is_set = self.parsed(key, |text| match text.to_ascii_lowercase().as_str() {
+        let is_set = self.parse_value(key, |text| match text.to_ascii_lowercase().as_str() {
             "1" | "true" | "on" | "yes" | "y" => Some(true),
             "0" | "false" | "off" | "no" | "n" => Some(false),
             _ => None,
@@ -223,14 +221,14 @@ impl Options<'_> {
     }
 
     fn duration(&self, key: ClientConfigKey) -> object_store::Result<Option<Duration>> {
-        self.parsed(key, |text| humantime::parse_duration(text).ok())
+        self.parse_value(key, |text| humantime::parse_duration(text).ok())
     }
 
     fn number<T: FromStr>(&self, key: ClientConfigKey) -> object_store::Result<Option<T>> {
-        self.parsed(key, |text| text.parse().ok())
+        self.parse_value(key, |text| text.parse().ok())
     }
 
-    fn parsed<T>(
+    fn parse_value<T>(
         &self,
         key: ClientConfigKey,
         parse: impl FnOnce(&str) -> Option<T>,
@@ -238,6 +236,6 @@ impl Options<'_> {
         let parsed = self.text(key).map(|text| {
             parse(&text).ok_or_else(|| format!("\"{text}\" is not a valid value of {key:?}"))
         });
-        parsed.transpose().map_err(cannot_connect)
+        parsed.transpose().map_err(http_error)
     }
 }

@@ -18,48 +18,48 @@ const STRUCT: u8 = 12;
 
 /// The type of a field's value.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum ValueType {
     Bool,
     Byte,
     /// An integer of two, four or eight bytes. All three are encoded in the same way.
     Number,
     Double,
     Bytes,
-    List(&'static Kind),
+    List(&'static ValueType),
     /// A struct, with the ids and the kinds of its known fields.
-    Struct(&'static [(i16, Kind)]),
+    Struct(&'static [(i16, ValueType)]),
 }
 
-impl Kind {
+impl ValueType {
     /// Returns whether `written` is the encoded type of this kind.
-    fn is(self, written: u8) -> bool {
+    fn matches_wire_type(self, wire_type: u8) -> bool {
         match self {
-            Self::Bool => matches!(written, TRUE | FALSE),
-            Self::Byte => written == BYTE,
-            Self::Number => matches!(written, I16 | I32 | I64),
-            Self::Double => written == DOUBLE,
-            Self::Bytes => written == BINARY,
-            Self::List(_) => written == LIST,
-            Self::Struct(_) => written == STRUCT,
+            Self::Bool => matches!(wire_type, TRUE | FALSE),
+            Self::Byte => wire_type == BYTE,
+            Self::Number => matches!(wire_type, I16 | I32 | I64),
+            Self::Double => wire_type == DOUBLE,
+            Self::Bytes => wire_type == BINARY,
+            Self::List(_) => wire_type == LIST,
+            Self::Struct(_) => wire_type == STRUCT,
         }
     }
 }
 
 /// A field of a struct whose header has been read. Its value comes next.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Field {
+pub(super) struct FieldHeader {
     pub(super) id: i16,
-    written: u8,
+    wire_type: u8,
     /// The kind of a known field. `None` for an unknown field.
-    kind: Option<Kind>,
+    kind: Option<ValueType>,
 }
 
 /// The part of a message that has not been read yet. The methods return `None` if the message is
 /// invalid.
 #[derive(Debug)]
-pub(super) struct Thrift<'a>(&'a [u8]);
+pub(super) struct ThriftReader<'a>(&'a [u8]);
 
-impl<'a> Thrift<'a> {
+impl<'a> ThriftReader<'a> {
     pub(super) fn new(message: &'a [u8]) -> Self {
         Self(message)
     }
@@ -106,8 +106,8 @@ impl<'a> Thrift<'a> {
     pub(super) fn field(
         &mut self,
         last: &mut i16,
-        fields: &'static [(i16, Kind)],
-    ) -> Option<Option<Field>> {
+        fields: &'static [(i16, ValueType)],
+    ) -> Option<Option<FieldHeader>> {
         let header = self.byte()?;
         let written = header & 0x0f;
         if written == 0 {
@@ -117,26 +117,26 @@ impl<'a> Thrift<'a> {
             0 => i16::try_from(self.number()?).ok()?,
             delta => last.checked_add(i16::from(delta))?,
         };
-        let known = fields.iter().find(|(known, _)| known == last);
-        let kind = known.map(|(_, kind)| *kind);
-        let field = Field {
+        let known_field = fields.iter().find(|(known, _)| known == last);
+        let kind = known_field.map(|(_, kind)| *kind);
+        let field = FieldHeader {
             id: *last,
-            written,
+            wire_type: written,
             kind,
         };
-        kind.is_none_or(|kind| kind.is(written))
+        kind.is_none_or(|kind| kind.matches_wire_type(written))
             .then_some(Some(field))
     }
 
     /// Skips the value of a field.
-    pub(super) fn skip(&mut self, field: Field) -> Option<()> {
-        self.skip_value(field.written, field.kind, MAX_DEPTH)
+    pub(super) fn skip(&mut self, field: FieldHeader) -> Option<()> {
+        self.skip_value(field.wire_type, field.kind, MAX_DEPTH)
     }
 
     /// Reads the header of a list of such elements, and returns the number of elements.
-    pub(super) fn list(&mut self, element: &Kind) -> Option<usize> {
+    pub(super) fn list(&mut self, element: &ValueType) -> Option<usize> {
         let (written, count) = self.any_list()?;
-        (count == 0 || element.is(written)).then_some(count)
+        (count == 0 || element.matches_wire_type(written)).then_some(count)
     }
 
     fn any_list(&mut self) -> Option<(u8, usize)> {
@@ -151,12 +151,12 @@ impl<'a> Thrift<'a> {
     /// Skips a value of the encoded type `written`. If its kind is not known, it may have `depth`
     /// levels. Returns `None` for maps and for lists of booleans: no footer has them, and readers
     /// disagree about their encoding.
-    fn skip_value(&mut self, written: u8, kind: Option<Kind>, depth: usize) -> Option<()> {
+    fn skip_value(&mut self, wire_type: u8, kind: Option<ValueType>, depth: usize) -> Option<()> {
         let depth = match kind {
             Some(_) => MAX_DEPTH,
             None => depth.checked_sub(1)?,
         };
-        match written {
+        match wire_type {
             // The value of a boolean is part of its encoded type.
             TRUE | FALSE => Some(()),
             BYTE => self.advance(1),
@@ -165,11 +165,11 @@ impl<'a> Thrift<'a> {
             BINARY => self.length().and_then(|length| self.advance(length)),
             LIST | SET => {
                 let element = match kind {
-                    Some(Kind::List(element)) => Some(*element),
+                    Some(ValueType::List(element)) => Some(*element),
                     _ => None,
                 };
                 let (written, count) = self.any_list()?;
-                let is_valid = element.is_none_or(|element| element.is(written))
+                let is_valid = element.is_none_or(|element| element.matches_wire_type(written))
                     && !matches!(written, TRUE | FALSE);
                 if count > 0 && !is_valid {
                     return None;
@@ -178,12 +178,12 @@ impl<'a> Thrift<'a> {
             }
             STRUCT => {
                 let fields = match kind {
-                    Some(Kind::Struct(fields)) => fields,
+                    Some(ValueType::Struct(fields)) => fields,
                     _ => &[],
                 };
                 let mut last = 0;
                 while let Some(field) = self.field(&mut last, fields)? {
-                    self.skip_value(field.written, field.kind, depth)?;
+                    self.skip_value(field.wire_type, field.kind, depth)?;
                 }
                 Some(())
             }

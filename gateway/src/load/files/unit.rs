@@ -21,32 +21,32 @@ use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 use super::csv;
 use super::format::Format;
 use super::json;
-use super::location::Location;
-use super::parquet::File;
+use super::location::CopyLocation;
+use super::parquet::ParquetFile;
 use crate::load::file_errors;
-use crate::load::fit::{self, Columns};
-use crate::load::lines::{Lines, first_bad_record};
-use crate::load::source::Rows;
+use crate::load::fit::{self, ColumnMapping};
+use crate::load::lines::{LineNumbering, first_bad_record};
+use crate::load::source::RowStream;
 
 /// Size of the ranges in which a Parquet file is read. Several partitions read the ranges.
 const RANGE_BYTES: u64 = 64 << 20;
 
 /// A part of a file that is read separately.
-pub(super) struct Unit {
+pub(super) struct ReadUnit {
     name: String,
     /// The columns with the types in which they are read.
     schema: SchemaRef,
-    columns: Columns,
-    lines: Lines,
-    reader: Reader,
+    mapping: ColumnMapping,
+    numbering: LineNumbering,
+    reader: UnitReader,
 }
 
 /// The reader of a unit.
-enum Reader {
+enum UnitReader {
     Scan(Arc<dyn ExecutionPlan>),
     Json {
-        file: json::File,
-        reading: json::Reading,
+        file: json::JsonFile,
+        reading: json::JsonReading,
     },
 }
 
@@ -55,47 +55,51 @@ enum Reader {
 /// # Errors
 /// `INVALID_ARGUMENT` for options and columns that do not fit. `DATA_LOSS` for a damaged file. Also
 /// the errors of the store.
-pub(super) async fn of_file(
-    location: &Location<'_>,
+pub(super) async fn divide_file(
+    location: &CopyLocation<'_>,
     file: ObjectMeta,
     name: &str,
-) -> Result<Vec<Unit>> {
-    match Format::of(location.copy, name, location.is_local())? {
-        Format::Parquet => parquet(location, file, name).await,
+) -> Result<Vec<ReadUnit>> {
+    match Format::detect(location.copy, name, location.is_local())? {
+        Format::Parquet => parquet_units(location, file, name).await,
         Format::Csv {
             delimiter,
             compression,
         } => {
-            let format = csv::format(location.copy, delimiter, compression)?;
-            Ok(vec![text(location, &format, file, name).await?])
+            let format = csv::csv_format(location.copy, delimiter, compression)?;
+            Ok(vec![csv_unit(location, &format, file, name).await?])
         }
         Format::Json { compression } => {
-            Ok(vec![records(location, compression, &file, name).await?])
+            Ok(vec![json_unit(location, compression, &file, name).await?])
         }
     }
 }
 
-async fn parquet(location: &Location<'_>, file: ObjectMeta, name: &str) -> Result<Vec<Unit>> {
+async fn parquet_units(
+    location: &CopyLocation<'_>,
+    file: ObjectMeta,
+    name: &str,
+) -> Result<Vec<ReadUnit>> {
     csv::refuse_options(location.copy)?;
-    let opened = File::open(&location.store, &file).await?;
+    let opened = ParquetFile::open(&location.store, &file).await?;
     let inferred = opened.schema()?;
-    let columns = columns_of(location, &names(&inferred))?;
-    require_wanted(location, &columns, &inferred)?;
+    let columns = map_columns(location, &names(&inferred))?;
+    require_listed_columns(location, &columns, &inferred)?;
     let mut loaded: Vec<usize> = columns
-        .wanted()
+        .loaded_columns()
         .filter_map(|(_, in_file)| in_file)
         .collect();
     loaded.sort_unstable();
     let schema = Arc::new(inferred.project(&loaded).map_err(DataFusionError::from)?);
-    let columns = columns_of(location, &names(&schema))?;
+    let columns = map_columns(location, &names(&schema))?;
     let mut units = Vec::new();
     for part in ranges(file) {
-        units.push(Unit {
+        units.push(ReadUnit {
             name: name.to_owned(),
             schema: Arc::clone(&schema),
-            columns: columns.clone(),
-            lines: Lines::None,
-            reader: Reader::Scan(opened.scan(location.url.object_store(), part, &schema)),
+            mapping: columns.clone(),
+            numbering: LineNumbering::None,
+            reader: UnitReader::Scan(opened.scan(location.url.object_store(), part, &schema)),
         });
     }
     Ok(units)
@@ -119,34 +123,36 @@ fn ranges(file: ObjectMeta) -> Vec<PartitionedFile> {
 
 /// Returns the unit of a CSV file. The file is read as a whole, so that errors can name the line.
 /// All its columns are read, because the reader knows them by position.
-async fn text(
-    location: &Location<'_>,
+async fn csv_unit(
+    location: &CopyLocation<'_>,
     format: &dyn FileFormat,
     file: ObjectMeta,
     name: &str,
-) -> Result<Unit> {
+) -> Result<ReadUnit> {
     let inferred = format
         .infer_schema(location.state, &location.store, std::slice::from_ref(&file))
         .await
-        .map_err(file_errors::of_text)?;
-    let names = csv::names(location.table, location.copy, &inferred)?;
-    let columns = columns_of(location, &names)?;
-    require_wanted(location, &columns, &inferred)?;
+        .map_err(file_errors::explain_text_error)?;
+    let names = csv::column_names(location.table, location.copy, &inferred)?;
+    let columns = map_columns(location, &names)?;
+    require_listed_columns(location, &columns, &inferred)?;
     // The CSV reader can parse whole numbers itself: it cuts none of them, and it is faster than
     // `fit`. But programs that keep whole numbers as floating point write 5 as 5.0, which only
     // `fit` can parse.
-    let are_whole = columns.wanted().all(|(column, in_file)| {
+    let integers_are_whole = columns.loaded_columns().all(|(column, in_file)| {
         let wanted = location.table.schema().field(column).data_type();
         let found = in_file.map(|position| inferred.field(position).data_type());
         !wanted.is_integer() || found.is_none_or(|found| !found.is_floating())
     });
-    let is_text = |wanted: &DataType| fit::is_parsed(wanted) && !(wanted.is_integer() && are_whole);
+    let is_text = |wanted: &DataType| {
+        fit::is_parsed_type(wanted) && !(wanted.is_integer() && integers_are_whole)
+    };
     let schema = read_schema(location.table, &names, &columns, is_text);
     let part = PartitionedFile::new_from_meta(file);
-    Ok(Unit {
+    Ok(ReadUnit {
         name: name.to_owned(),
-        columns,
-        lines: Lines::Csv {
+        mapping: columns,
+        numbering: LineNumbering::Csv {
             has_header: csv::has_header(location.copy),
         },
         reader: scan(location, format, part, &schema).await?,
@@ -156,38 +162,38 @@ async fn text(
 
 /// Returns the unit of a JSON file. A column of the table that is not in the first records may
 /// still occur in later records.
-async fn records(
-    location: &Location<'_>,
+async fn json_unit(
+    location: &CopyLocation<'_>,
     compression: CompressionTypeVariant,
     file: &ObjectMeta,
     name: &str,
-) -> Result<Unit> {
+) -> Result<ReadUnit> {
     csv::refuse_options(location.copy)?;
-    let file = json::File {
+    let file = json::JsonFile {
         store: Arc::clone(&location.store),
         path: file.location.clone(),
         compression: FileCompressionType::from(compression),
     };
-    let early = file.names().await?;
-    let names: Vec<String> = columns_of(location, &early)?
-        .wanted()
+    let first_names = file.names().await?;
+    let names: Vec<String> = map_columns(location, &first_names)?
+        .loaded_columns()
         .map(|(column, in_file)| match in_file {
-            Some(position) => early[position].clone(),
+            Some(position) => first_names[position].clone(),
             None => location.table.schema().field(column).name().clone(),
         })
         .collect();
-    let columns = columns_of(location, &names)?;
-    let schema = read_schema(location.table, &names, &columns, fit::is_parsed);
-    let reading = json::Reading {
+    let columns = map_columns(location, &names)?;
+    let schema = read_schema(location.table, &names, &columns, fit::is_parsed_type);
+    let reading = json::JsonReading {
         schema: Arc::clone(&schema),
-        ignores_others: !location.copy.columns.is_empty(),
+        ignores_unknown: !location.copy.columns.is_empty(),
     };
-    Ok(Unit {
+    Ok(ReadUnit {
         name: name.to_owned(),
         schema,
-        columns,
-        lines: Lines::Json,
-        reader: Reader::Json { file, reading },
+        mapping: columns,
+        numbering: LineNumbering::Json,
+        reader: UnitReader::Json { file, reading },
     })
 }
 
@@ -196,15 +202,21 @@ fn names(schema: &Schema) -> Vec<String> {
     names.collect()
 }
 
-fn columns_of(location: &Location<'_>, names: &[String]) -> Result<Columns> {
+fn map_columns(location: &CopyLocation<'_>, names: &[String]) -> Result<ColumnMapping> {
     let table = location.table;
-    Columns::of_names(table.name(), table.schema(), names, &location.copy.columns)
+    ColumnMapping::from_names(table.name(), table.schema(), names, &location.copy.columns)
 }
 
 /// Refuses a file that lacks one of the columns that the statement lists. If the statement lists no
 /// columns, the columns that the file lacks are NULL.
-fn require_wanted(location: &Location<'_>, columns: &Columns, file: &Schema) -> Result<()> {
-    let missing = columns.wanted().find(|(_, in_file)| in_file.is_none());
+fn require_listed_columns(
+    location: &CopyLocation<'_>,
+    columns: &ColumnMapping,
+    file: &Schema,
+) -> Result<()> {
+    let missing = columns
+        .loaded_columns()
+        .find(|(_, in_file)| in_file.is_none());
     match missing {
         Some((column, _)) if !location.copy.columns.is_empty() => Err(Error::invalid(format!(
             "the file has no column {}; it has {}",
@@ -223,12 +235,12 @@ fn require_wanted(location: &Location<'_>, columns: &Columns, file: &Schema) -> 
 fn read_schema(
     table: &Table,
     names: &[String],
-    columns: &Columns,
+    columns: &ColumnMapping,
     is_text: impl Fn(&DataType) -> bool,
 ) -> SchemaRef {
     let fields = names.iter().enumerate().map(|(position, name)| {
         let wanted = columns
-            .of_file(position)
+            .table_position(position)
             .map(|column| table.schema().field(column).data_type());
         match wanted {
             // The name is replaced, because several columns that are not loaded may have the same
@@ -242,20 +254,20 @@ fn read_schema(
 }
 
 async fn scan(
-    location: &Location<'_>,
+    location: &CopyLocation<'_>,
     format: &dyn FileFormat,
     part: PartitionedFile,
     schema: &SchemaRef,
-) -> Result<Reader> {
+) -> Result<UnitReader> {
     let source = format.file_source(TableSchema::from(Arc::clone(schema)));
     let config = FileScanConfigBuilder::new(location.url.object_store(), source)
         .with_file(part)
         .build();
     let plan = format.create_physical_plan(location.state, config).await?;
-    Ok(Reader::Scan(plan))
+    Ok(UnitReader::Scan(plan))
 }
 
-impl Unit {
+impl ReadUnit {
     /// Returns the name of the file.
     pub(super) fn name(&self) -> &str {
         &self.name
@@ -266,16 +278,16 @@ impl Unit {
     /// # Errors
     /// The errors of starting the reader. If the file has lines, the errors of a row name its line
     /// and column.
-    pub(super) fn rows(self, table: &Arc<Table>, task: &Arc<TaskContext>) -> Result<Rows> {
+    pub(super) fn rows(self, table: &Arc<Table>, task: &Arc<TaskContext>) -> Result<RowStream> {
         let rows = match &self.reader {
-            Reader::Scan(plan) => {
+            UnitReader::Scan(plan) => {
                 let rows = execute_stream(Arc::clone(plan), Arc::clone(task))?;
-                match self.lines {
-                    Lines::None => rows.map_err(Error::from).boxed(),
-                    _ => rows.map_err(file_errors::of_text).boxed(),
+                match self.numbering {
+                    LineNumbering::None => rows.map_err(Error::from).boxed(),
+                    _ => rows.map_err(file_errors::explain_text_error).boxed(),
                 }
             }
-            Reader::Json { file, reading } => {
+            UnitReader::Json { file, reading } => {
                 file.rows(reading, task.session_config().batch_size())
             }
         };
@@ -287,7 +299,7 @@ impl Unit {
             async move {
                 Some(match batch {
                     Ok(batch) => unit.fit(&table, &batch, before),
-                    Err(error) => Err(unit.explain(&table, error, before).await),
+                    Err(error) => Err(unit.add_line(&table, error, before).await),
                 })
             }
         });
@@ -297,8 +309,11 @@ impl Unit {
     /// Fits a batch to the table's columns. `read` is the number of records that were read before
     /// the batch.
     fn fit(&self, table: &Table, batch: &RecordBatch, read: u64) -> Result<RecordBatch> {
-        self.columns.fit(table.schema(), batch).map_err(|misfit| {
-            match misfit.row().and_then(|row| self.lines.of_row(read, row)) {
+        self.mapping.fit(table.schema(), batch).map_err(|misfit| {
+            match misfit
+                .row()
+                .and_then(|row| self.numbering.line_of_row(read, row))
+            {
                 Some(line) => misfit.in_line(line),
                 None => misfit.in_table(table.name()),
             }
@@ -307,14 +322,18 @@ impl Unit {
 
     /// Adds the line to an error of the reader. `read` is the number of records that were read
     /// before the error.
-    async fn explain(&self, table: &Table, error: Error, read: u64) -> Error {
-        match (&self.reader, self.lines) {
-            (Reader::Scan(_), Lines::Csv { has_header }) => {
-                file_errors::of_row(error, &self.schema, has_header)
+    async fn add_line(&self, table: &Table, error: Error, read: u64) -> Error {
+        match (&self.reader, self.numbering) {
+            (UnitReader::Scan(_), LineNumbering::Csv { has_header }) => {
+                file_errors::explain_row_error(error, &self.schema, has_header)
             }
-            (Reader::Json { file, reading }, _) if error.code() == ErrorCode::InvalidArgument => {
+            (UnitReader::Json { file, reading }, _)
+                if error.code() == ErrorCode::InvalidArgument =>
+            {
                 match first_bad_record(file.rows(reading, 1)).await {
-                    Some((line, error)) => unknown_column(table, error).at(format!("line {line}")),
+                    Some((line, error)) => {
+                        explain_unknown_column(table, error).at(format!("line {line}"))
+                    }
                     None => error.at(format!("after line {read}")),
                 }
             }
@@ -325,8 +344,8 @@ impl Unit {
 
 /// Converts the error for a JSON record with an unknown column into the error that the other
 /// formats report.
-fn unknown_column(table: &Table, error: Error) -> Error {
-    let Some(column) = file_errors::unknown_column(&error) else {
+fn explain_unknown_column(table: &Table, error: Error) -> Error {
+    let Some(column) = file_errors::unknown_column_name(&error) else {
         return error;
     };
     match fit::position_of(table.name(), table.schema(), column) {

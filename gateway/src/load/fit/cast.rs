@@ -12,30 +12,34 @@ use arrow::error::ArrowError;
 use arrow::util::display::array_value_to_string;
 
 use super::misfit::Misfit;
-use super::text::{self, nanos};
+use super::text::{self, nanos_per_unit};
 
 /// Casts a column to the wanted type without changing any value.
 ///
 /// # Errors
 /// A value that the wanted type cannot hold.
-pub(super) fn exact(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Misfit> {
+pub(super) fn cast_exact(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Misfit> {
     match column.data_type() {
         same if same == wanted => return Ok(ArrayRef::clone(column)),
-        DataType::Dictionary(_, values) => return exact(&rounding(column, values)?, wanted),
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View if text::is_parsed(wanted) => {
-            let texts = rounding(column, &DataType::Utf8View)?;
+        DataType::Dictionary(_, values) => {
+            return cast_exact(&cast_rounding(column, values)?, wanted);
+        }
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+            if text::is_parsed_type(wanted) =>
+        {
+            let texts = cast_rounding(column, &DataType::Utf8View)?;
             return text::parse(texts.as_string_view(), wanted);
         }
         _ => {}
     }
-    let fitted = rounding(column, wanted)?;
+    let fitted = cast_rounding(column, wanted)?;
     let changed = first_changed(column, &fitted)
         .map_err(|source| Misfit::of_type(column.data_type(), wanted, source))?;
     match changed {
         None => Ok(fitted),
         Some(row) => {
             let value = array_value_to_string(column, row).unwrap_or_default();
-            Err(Misfit::of_part(row, &value, wanted))
+            Err(Misfit::of_lossy_value(row, &value, wanted))
         }
     }
 }
@@ -45,7 +49,7 @@ pub(super) fn exact(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Mi
 ///
 /// # Errors
 /// A value that is outside the range of the type, or that is not a value of the type.
-pub(super) fn rounding(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Misfit> {
+pub(super) fn cast_rounding(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, Misfit> {
     if column.data_type() == wanted {
         return Ok(ArrayRef::clone(column));
     }
@@ -69,7 +73,7 @@ fn first_changed(column: &ArrayRef, fitted: &ArrayRef) -> Result<Option<usize>, 
         let mut values = values.as_primitive::<Float64Type>().iter();
         Ok(values.position(|value| value.is_some_and(|value| value.fract() != 0.0)))
     } else if may_change(from, to) {
-        first_that_does_not_return(column, to)
+        first_lossy(column, to)
     } else {
         Ok(None)
     }
@@ -81,8 +85,10 @@ fn may_change(from: &DataType, to: &DataType) -> bool {
     use DataType::{Boolean, Date32, Date64, Time32, Time64, Timestamp};
     match (from, to) {
         (from, Boolean) => from.is_numeric(),
-        (Timestamp(from, _), Timestamp(to, _)) => nanos(*from) < nanos(*to),
-        (Time32(from) | Time64(from), Time32(to) | Time64(to)) => nanos(*from) < nanos(*to),
+        (Timestamp(from, _), Timestamp(to, _)) => nanos_per_unit(*from) < nanos_per_unit(*to),
+        (Time32(from) | Time64(from), Time32(to) | Time64(to)) => {
+            nanos_per_unit(*from) < nanos_per_unit(*to)
+        }
         (Timestamp(_, _), Date32 | Date64 | Time32(_) | Time64(_)) | (Date64, Date32) => true,
         (from, to) => match (scale(from), scale(to)) {
             (Some(from), Some(to)) => to < from,
@@ -104,29 +110,26 @@ fn scale(data_type: &DataType) -> Option<i8> {
 }
 
 /// Returns the first row whose value is different after a cast to the wanted type and back.
-fn first_that_does_not_return(
-    column: &ArrayRef,
-    wanted: &DataType,
-) -> Result<Option<usize>, ArrowError> {
+fn first_lossy(column: &ArrayRef, wanted: &DataType) -> Result<Option<usize>, ArrowError> {
     let from = column.data_type();
-    let there = match (from, wanted) {
+    let target = match (from, wanted) {
         // Adding or removing a time zone loses no digits, so this cast keeps the zone.
         (DataType::Timestamp(_, zone), DataType::Timestamp(unit, _)) => {
             DataType::Timestamp(*unit, zone.clone())
         }
         _ => wanted.clone(),
     };
-    if !can_cast_types(&there, from) {
+    if !can_cast_types(&target, from) {
         return Ok((0..column.len()).find(|row| column.is_valid(*row)));
     }
-    let back = lenient(&lenient(column, &there)?, from)?;
+    let back = lenient(&lenient(column, &target)?, from)?;
     let differs = distinct(column, &back)?;
     Ok(differs.values().set_indices().next())
 }
 
 /// Returns the first row whose number became infinite.
 fn first_overflow(column: &ArrayRef, fitted: &ArrayRef) -> Result<Option<usize>, ArrowError> {
-    first_pair(column, fitted, |before, after| {
+    first_changed_number(column, fitted, |before, after| {
         before.is_finite() && !after.is_finite()
     })
 }
@@ -142,12 +145,12 @@ fn first_rounded(column: &ArrayRef, fitted: &ArrayRef) -> Result<Option<usize>, 
     };
     // The cast to the decimal multiplies, and the cast back divides. These are two roundings, and
     // the factor 4 leaves a margin.
-    first_pair(column, fitted, |before, after| {
+    first_changed_number(column, fitted, |before, after| {
         (before - after).abs() > before.abs() * epsilon * 4.0
     })
 }
 
-fn first_pair(
+fn first_changed_number(
     column: &ArrayRef,
     fitted: &ArrayRef,
     is_changed: impl Fn(f64, f64) -> bool,
@@ -208,7 +211,7 @@ mod tests {
             (Arc::new(StringArray::from(vec!["1.20"])), &money),
         ];
         for (column, wanted) in cases {
-            let fitted = exact(&column, wanted).unwrap_or_else(|misfit| panic!("{misfit:?}"));
+            let fitted = cast_exact(&column, wanted).unwrap_or_else(|misfit| panic!("{misfit:?}"));
             assert_eq!(fitted.data_type(), wanted);
         }
     }
@@ -245,7 +248,7 @@ mod tests {
             ),
         ];
         for (column, wanted) in cases {
-            let misfit = exact(&column, wanted).expect_err(&wanted.to_string());
+            let misfit = cast_exact(&column, wanted).expect_err(&wanted.to_string());
             assert_eq!(misfit.row(), Some(1), "{misfit:?}");
         }
     }

@@ -11,7 +11,7 @@ use crate::sql_type::sql_type_name;
 pub struct Misfit {
     row: Option<usize>,
     sqlstate: SqlState,
-    what: String,
+    reason: String,
     source: Option<ArrowError>,
 }
 
@@ -22,7 +22,7 @@ impl Misfit {
         Self {
             row: None,
             sqlstate: SqlState::of_arrow(&source),
-            what: format!(
+            reason: format!(
                 "{} does not fit the column's type {}",
                 sql_type_name(column),
                 sql_type_name(wanted)
@@ -36,13 +36,13 @@ impl Misfit {
         Self {
             row: Some(row),
             sqlstate,
-            what: what.into(),
+            reason: what.into(),
             source: None,
         }
     }
 
     /// Creates the misfit of a value that the wanted type can hold only in part.
-    pub(super) fn of_part(row: usize, value: &str, wanted: &DataType) -> Self {
+    pub(super) fn of_lossy_value(row: usize, value: &str, wanted: &DataType) -> Self {
         Self::of_value(
             row,
             SqlState::NumericValueOutOfRange,
@@ -58,14 +58,14 @@ impl Misfit {
         Self {
             row: None,
             sqlstate: SqlState::of_arrow(&source),
-            what: "rows".to_owned(),
+            reason: "rows".to_owned(),
             source: Some(source),
         }
     }
 
     /// Adds the name of the column to the misfit.
     pub(super) fn in_column(mut self, name: &str) -> Self {
-        self.what = format!("column {name}: {}", self.what);
+        self.reason = format!("column {name}: {}", self.reason);
         self
     }
 
@@ -76,16 +76,16 @@ impl Misfit {
 
     /// Converts the misfit into an error that names the table.
     pub(crate) fn in_table(self, table: &str) -> Error {
-        self.at(&format!("table {table}"))
+        self.into_error(&format!("table {table}"))
     }
 
     /// Converts the misfit into an error that names the line of a file.
     pub(crate) fn in_line(self, line: u64) -> Error {
-        self.at(&format!("line {line}"))
+        self.into_error(&format!("line {line}"))
     }
 
-    fn at(self, place: &str) -> Error {
-        let message = format!("{place}, {}", self.what);
+    fn into_error(self, place: &str) -> Error {
+        let message = format!("{place}, {}", self.reason);
         let error = match self.source {
             Some(source) => Error::with_source(ErrorCode::InvalidArgument, message, source),
             None => Error::invalid(message),

@@ -13,7 +13,7 @@ use volary_flight_proto::SqlState;
 use super::misfit::Misfit;
 use crate::sql_type::sql_type_name;
 
-const SECONDS_A_DAY: i64 = 24 * 60 * 60;
+const SECONDS_PER_DAY: i64 = 24 * 60 * 60;
 
 /// Refuses a decimal with more digits than its type has, and a time that is not a time of day.
 ///
@@ -21,7 +21,7 @@ const SECONDS_A_DAY: i64 = 24 * 60 * 60;
 /// The first such value.
 pub(super) fn check(column: &ArrayRef) -> Result<(), Misfit> {
     use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
-    let beyond = match column.data_type() {
+    let out_of_range = match column.data_type() {
         DataType::Decimal32(precision, scale) => {
             first_too_long::<Decimal32Type>(column, *precision, *scale)
         }
@@ -34,17 +34,17 @@ pub(super) fn check(column: &ArrayRef) -> Result<(), Misfit> {
         DataType::Decimal256(precision, scale) => {
             first_too_long::<Decimal256Type>(column, *precision, *scale)
         }
-        DataType::Time32(Second) => first_of_no_day::<Time32SecondType>(column, 1),
-        DataType::Time32(Millisecond) => first_of_no_day::<Time32MillisecondType>(column, 1_000),
+        DataType::Time32(Second) => first_outside_day::<Time32SecondType>(column, 1),
+        DataType::Time32(Millisecond) => first_outside_day::<Time32MillisecondType>(column, 1_000),
         DataType::Time64(Microsecond) => {
-            first_of_no_day::<Time64MicrosecondType>(column, 1_000_000)
+            first_outside_day::<Time64MicrosecondType>(column, 1_000_000)
         }
         DataType::Time64(Nanosecond) => {
-            first_of_no_day::<Time64NanosecondType>(column, 1_000_000_000)
+            first_outside_day::<Time64NanosecondType>(column, 1_000_000_000)
         }
         _ => return Ok(()),
     };
-    let Some((row, value)) = beyond else {
+    let Some((row, value)) = out_of_range else {
         return Ok(());
     };
     let of_type = sql_type_name(column.data_type());
@@ -61,26 +61,26 @@ fn first_too_long<T: DecimalType>(
     scale: i8,
 ) -> Option<(usize, String)> {
     let is_good = |value| T::is_valid_decimal_precision(value, precision);
-    let (row, value) = first(column.as_primitive::<T>(), is_good)?;
+    let (row, value) = first_invalid(column.as_primitive::<T>(), is_good)?;
     // The value is formatted with the largest precision, so that all its digits are shown. An array
     // would show only as many digits as its type has.
     Some((row, T::format_decimal(value, T::MAX_PRECISION, scale)))
 }
 
-fn first_of_no_day<T: ArrowPrimitiveType<Native: Into<i64>>>(
+fn first_outside_day<T: ArrowPrimitiveType<Native: Into<i64>>>(
     column: &ArrayRef,
-    units_a_second: i64,
+    units_per_second: i64,
 ) -> Option<(usize, String)> {
-    let day = 0..SECONDS_A_DAY * units_a_second;
+    let day = 0..SECONDS_PER_DAY * units_per_second;
     let is_good = |value: T::Native| day.contains(&value.into());
-    let (row, value) = first(column.as_primitive::<T>(), is_good)?;
-    let seconds = value.into() as f64 / units_a_second as f64;
+    let (row, value) = first_invalid(column.as_primitive::<T>(), is_good)?;
+    let seconds = value.into() as f64 / units_per_second as f64;
     Some((row, format!("{seconds} s after midnight")))
 }
 
 /// Returns the first value for which `is_good` is false, and its row. The values in the slots of
 /// NULLs are ignored.
-fn first<T: ArrowPrimitiveType>(
+fn first_invalid<T: ArrowPrimitiveType>(
     column: &PrimitiveArray<T>,
     is_good: impl Fn(T::Native) -> bool,
 ) -> Option<(usize, T::Native)> {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn times_are_those_of_a_day() {
-        let last = i32::try_from(SECONDS_A_DAY).unwrap() - 1;
+        let last = i32::try_from(SECONDS_PER_DAY).unwrap() - 1;
         let seconds = |value| Arc::new(Time32SecondArray::from(vec![value])) as ArrayRef;
         assert_eq!(refused(&seconds(0)), None);
         assert_eq!(refused(&seconds(last)), None);
@@ -126,7 +126,7 @@ mod tests {
             let (_, text) = refused(&seconds(value)).unwrap();
             assert!(text.contains("beyond the range of TIME"), "{text}");
         }
-        let nanos = Time64NanosecondArray::from(vec![SECONDS_A_DAY * 1_000_000_000]);
+        let nanos = Time64NanosecondArray::from(vec![SECONDS_PER_DAY * 1_000_000_000]);
         let nanos = Arc::new(nanos) as ArrayRef;
         assert!(refused(&nanos).is_some());
     }

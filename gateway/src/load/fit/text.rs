@@ -28,10 +28,10 @@ const MAX_DECIMAL_BYTES: usize = 255;
 /// counts in 16 bits.
 const MAX_EXPONENT: i64 = 1_000;
 /// The number up to which floating point can represent every whole number.
-const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
+const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
 
 /// Returns whether this module parses values of the type.
-pub(crate) fn is_parsed(wanted: &DataType) -> bool {
+pub(crate) fn is_parsed_type(wanted: &DataType) -> bool {
     wanted.is_integer()
         || wanted.is_decimal()
         || matches!(
@@ -45,11 +45,11 @@ pub(crate) fn is_parsed(wanted: &DataType) -> bool {
 
 /// Why a text is not a value of the wanted type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Misread {
+enum ParseFailure {
     /// The text is not a value of the type at all.
-    Other,
+    Invalid,
     /// The text has more digits than the type.
-    Finer,
+    TooPrecise,
 }
 
 /// Parses the texts as values of the wanted type, for which [`is_parsed`] must be true.
@@ -63,56 +63,64 @@ pub(super) fn parse(texts: &StringViewArray, wanted: &DataType) -> Result<ArrayR
     };
     use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
     match wanted {
-        Int8 => values::<Int8Type>(texts, wanted, integer::<Int8Type>),
-        Int16 => values::<Int16Type>(texts, wanted, integer::<Int16Type>),
-        Int32 => values::<Int32Type>(texts, wanted, integer::<Int32Type>),
-        Int64 => values::<Int64Type>(texts, wanted, integer::<Int64Type>),
-        UInt8 => values::<UInt8Type>(texts, wanted, integer::<UInt8Type>),
-        UInt16 => values::<UInt16Type>(texts, wanted, integer::<UInt16Type>),
-        UInt32 => values::<UInt32Type>(texts, wanted, integer::<UInt32Type>),
-        UInt64 => values::<UInt64Type>(texts, wanted, integer::<UInt64Type>),
-        Decimal32(precision, scale) => decimals::<Decimal32Type>(texts, wanted, *precision, *scale),
-        Decimal64(precision, scale) => decimals::<Decimal64Type>(texts, wanted, *precision, *scale),
+        Int8 => parse_values::<Int8Type>(texts, wanted, parse_integer::<Int8Type>),
+        Int16 => parse_values::<Int16Type>(texts, wanted, parse_integer::<Int16Type>),
+        Int32 => parse_values::<Int32Type>(texts, wanted, parse_integer::<Int32Type>),
+        Int64 => parse_values::<Int64Type>(texts, wanted, parse_integer::<Int64Type>),
+        UInt8 => parse_values::<UInt8Type>(texts, wanted, parse_integer::<UInt8Type>),
+        UInt16 => parse_values::<UInt16Type>(texts, wanted, parse_integer::<UInt16Type>),
+        UInt32 => parse_values::<UInt32Type>(texts, wanted, parse_integer::<UInt32Type>),
+        UInt64 => parse_values::<UInt64Type>(texts, wanted, parse_integer::<UInt64Type>),
+        Decimal32(precision, scale) => {
+            parse_decimals::<Decimal32Type>(texts, wanted, *precision, *scale)
+        }
+        Decimal64(precision, scale) => {
+            parse_decimals::<Decimal64Type>(texts, wanted, *precision, *scale)
+        }
         Decimal128(precision, scale) => {
-            decimals::<Decimal128Type>(texts, wanted, *precision, *scale)
+            parse_decimals::<Decimal128Type>(texts, wanted, *precision, *scale)
         }
         Decimal256(precision, scale) => {
-            decimals::<Decimal256Type>(texts, wanted, *precision, *scale)
+            parse_decimals::<Decimal256Type>(texts, wanted, *precision, *scale)
         }
-        DataType::Date32 => values::<Date32Type>(texts, wanted, date),
-        Timestamp(Second, _) => timestamps::<TimestampSecondType>(texts, wanted),
-        Timestamp(Millisecond, _) => timestamps::<TimestampMillisecondType>(texts, wanted),
-        Timestamp(Microsecond, _) => timestamps::<TimestampMicrosecondType>(texts, wanted),
-        Timestamp(Nanosecond, _) => timestamps::<TimestampNanosecondType>(texts, wanted),
-        Time32(Second) => values::<Time32SecondType>(texts, wanted, |text| {
-            time(text, Second).and_then(|time| i32::try_from(time).map_err(|_| Misread::Other))
+        DataType::Date32 => parse_values::<Date32Type>(texts, wanted, parse_date),
+        Timestamp(Second, _) => parse_timestamps::<TimestampSecondType>(texts, wanted),
+        Timestamp(Millisecond, _) => parse_timestamps::<TimestampMillisecondType>(texts, wanted),
+        Timestamp(Microsecond, _) => parse_timestamps::<TimestampMicrosecondType>(texts, wanted),
+        Timestamp(Nanosecond, _) => parse_timestamps::<TimestampNanosecondType>(texts, wanted),
+        Time32(Second) => parse_values::<Time32SecondType>(texts, wanted, |text| {
+            parse_time(text, Second)
+                .and_then(|time| i32::try_from(time).map_err(|_| ParseFailure::Invalid))
         }),
-        Time32(_) => values::<Time32MillisecondType>(texts, wanted, |text| {
-            time(text, Millisecond).and_then(|time| i32::try_from(time).map_err(|_| Misread::Other))
+        Time32(_) => parse_values::<Time32MillisecondType>(texts, wanted, |text| {
+            parse_time(text, Millisecond)
+                .and_then(|time| i32::try_from(time).map_err(|_| ParseFailure::Invalid))
         }),
         Time64(Nanosecond) => {
-            values::<Time64NanosecondType>(texts, wanted, |text| time(text, Nanosecond))
+            parse_values::<Time64NanosecondType>(texts, wanted, |text| parse_time(text, Nanosecond))
         }
-        Time64(_) => values::<Time64MicrosecondType>(texts, wanted, |text| time(text, Microsecond)),
-        _ => Err(misfit(0, "text", wanted, Misread::Other)),
+        Time64(_) => parse_values::<Time64MicrosecondType>(texts, wanted, |text| {
+            parse_time(text, Microsecond)
+        }),
+        _ => Err(misfit(0, "text", wanted, ParseFailure::Invalid)),
     }
 }
 
-fn misfit(row: usize, text: &str, wanted: &DataType, misread: Misread) -> Misfit {
+fn misfit(row: usize, text: &str, wanted: &DataType, misread: ParseFailure) -> Misfit {
     match misread {
-        Misread::Other => Misfit::of_value(
+        ParseFailure::Invalid => Misfit::of_value(
             row,
             SqlState::InvalidTextRepresentation,
             format!("'{text}' is not a valid {wanted}"),
         ),
-        Misread::Finer => Misfit::of_part(row, &format!("'{text}'"), wanted),
+        ParseFailure::TooPrecise => Misfit::of_lossy_value(row, &format!("'{text}'"), wanted),
     }
 }
 
-fn values<T: ArrowPrimitiveType>(
+fn parse_values<T: ArrowPrimitiveType>(
     texts: &StringViewArray,
     wanted: &DataType,
-    parse: impl Fn(&str) -> Result<T::Native, Misread>,
+    parse: impl Fn(&str) -> Result<T::Native, ParseFailure>,
 ) -> Result<ArrayRef, Misfit> {
     let mut values =
         PrimitiveBuilder::<T>::with_capacity(texts.len()).with_data_type(wanted.clone());
@@ -126,36 +134,37 @@ fn values<T: ArrowPrimitiveType>(
 
 /// Parses a whole number in any notation. Programs that keep numbers as floating point write 5 as
 /// 5.0.
-fn integer<T: Parser>(text: &str) -> Result<T::Native, Misread> {
+fn parse_integer<T: Parser>(text: &str) -> Result<T::Native, ParseFailure> {
     if let Some(value) = T::parse(text) {
         return Ok(value);
     }
-    let number = f64::from_str(text).map_err(|_| Misread::Other)?;
+    let number = f64::from_str(text).map_err(|_| ParseFailure::Invalid)?;
     if number.fract() != 0.0 {
-        return Err(Misread::Finer);
+        return Err(ParseFailure::TooPrecise);
     }
-    if number.abs() > MAX_WHOLE {
-        return Err(Misread::Other);
+    if number.abs() > MAX_EXACT_INTEGER {
+        return Err(ParseFailure::Invalid);
     }
     // Adding 0.0 removes the sign of zero: an unsigned type cannot parse "-0".
-    T::parse(&format!("{:.0}", number + 0.0)).ok_or(Misread::Other)
+    T::parse(&format!("{:.0}", number + 0.0)).ok_or(ParseFailure::Invalid)
 }
 
-fn decimals<T: DecimalType>(
+fn parse_decimals<T: DecimalType>(
     texts: &StringViewArray,
     wanted: &DataType,
     precision: u8,
     scale: i8,
 ) -> Result<ArrayRef, Misfit> {
-    values::<T>(texts, wanted, |text| {
+    parse_values::<T>(texts, wanted, |text| {
         if text.len() > MAX_DECIMAL_BYTES
             || exponent(text).is_none_or(|exponent| exponent.abs() > MAX_EXPONENT)
         {
-            return Err(Misread::Other);
+            return Err(ParseFailure::Invalid);
         }
-        let value = parse_decimal::<T>(text, precision, scale).map_err(|_| Misread::Other)?;
+        let value =
+            parse_decimal::<T>(text, precision, scale).map_err(|_| ParseFailure::Invalid)?;
         if digits_after_point(text) > i64::from(scale) {
-            return Err(Misread::Finer);
+            return Err(ParseFailure::TooPrecise);
         }
         Ok(value)
     })
@@ -186,53 +195,53 @@ fn exponent(number: &str) -> Option<i64> {
 }
 
 /// Parses a date. A time of day after the date is accepted only if it is midnight.
-fn date(text: &str) -> Result<i32, Misread> {
-    let days = Date32Type::parse(text).ok_or(Misread::Other)?;
+fn parse_date(text: &str) -> Result<i32, ParseFailure> {
+    let days = Date32Type::parse(text).ok_or(ParseFailure::Invalid)?;
     let is_longer = text.len() > 10 && !text.starts_with(['+', '-']);
     if is_longer && !string_to_datetime(&Utc, text).is_ok_and(|time| time.time() == NaiveTime::MIN)
     {
-        return Err(Misread::Finer);
+        return Err(ParseFailure::TooPrecise);
     }
     Ok(days)
 }
 
-fn timestamps<T: ArrowTimestampType>(
+fn parse_timestamps<T: ArrowTimestampType>(
     texts: &StringViewArray,
     wanted: &DataType,
 ) -> Result<ArrayRef, Misfit> {
     let DataType::Timestamp(_, Some(zone)) = wanted else {
-        return values::<T>(texts, wanted, |text| timestamp(text, &Utc, T::UNIT));
+        return parse_values::<T>(texts, wanted, |text| parse_timestamp(text, &Utc, T::UNIT));
     };
     let zone =
         Tz::from_str(zone).map_err(|source| Misfit::of_type(texts.data_type(), wanted, source))?;
-    values::<T>(texts, wanted, |text| timestamp(text, &zone, T::UNIT))
+    parse_values::<T>(texts, wanted, |text| parse_timestamp(text, &zone, T::UNIT))
 }
 
-fn timestamp(text: &str, zone: &impl TimeZone, unit: TimeUnit) -> Result<i64, Misread> {
-    let time = string_to_datetime(zone, text).map_err(|_| Misread::Other)?;
-    if time.timestamp_subsec_nanos() % nanos(unit) != 0 || is_below_nanos(text) {
-        return Err(Misread::Finer);
+fn parse_timestamp(text: &str, zone: &impl TimeZone, unit: TimeUnit) -> Result<i64, ParseFailure> {
+    let time = string_to_datetime(zone, text).map_err(|_| ParseFailure::Invalid)?;
+    if time.timestamp_subsec_nanos() % nanos_per_unit(unit) != 0 || has_digits_below_nanos(text) {
+        return Err(ParseFailure::TooPrecise);
     }
     match unit {
         TimeUnit::Second => Ok(time.timestamp()),
         TimeUnit::Millisecond => Ok(time.timestamp_millis()),
         TimeUnit::Microsecond => Ok(time.timestamp_micros()),
-        TimeUnit::Nanosecond => time.timestamp_nanos_opt().ok_or(Misread::Other),
+        TimeUnit::Nanosecond => time.timestamp_nanos_opt().ok_or(ParseFailure::Invalid),
     }
 }
 
 /// Parses a time of day, and returns it in the unit.
-fn time(text: &str, unit: TimeUnit) -> Result<i64, Misread> {
-    let time = string_to_time_nanoseconds(text).map_err(|_| Misread::Other)?;
-    let unit = i64::from(nanos(unit));
-    if time % unit != 0 || is_below_nanos(text) {
-        return Err(Misread::Finer);
+fn parse_time(text: &str, unit: TimeUnit) -> Result<i64, ParseFailure> {
+    let time = string_to_time_nanoseconds(text).map_err(|_| ParseFailure::Invalid)?;
+    let unit = i64::from(nanos_per_unit(unit));
+    if time % unit != 0 || has_digits_below_nanos(text) {
+        return Err(ParseFailure::TooPrecise);
     }
     Ok(time / unit)
 }
 
 /// Returns the number of nanoseconds in a time unit.
-pub(super) fn nanos(unit: TimeUnit) -> u32 {
+pub(super) fn nanos_per_unit(unit: TimeUnit) -> u32 {
     match unit {
         TimeUnit::Second => 1_000_000_000,
         TimeUnit::Millisecond => 1_000_000,
@@ -243,7 +252,7 @@ pub(super) fn nanos(unit: TimeUnit) -> u32 {
 
 /// Returns whether the seconds have more than nine significant digits after the point. The parsers
 /// skip these digits.
-fn is_below_nanos(text: &str) -> bool {
+fn has_digits_below_nanos(text: &str) -> bool {
     let digits = text
         .split_once('.')
         .map_or("", |(_, digits)| digits)

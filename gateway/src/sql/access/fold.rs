@@ -2,7 +2,7 @@
 
 /// Returns a text in upper case. Full-width letters, as East Asian keyboards write them, become the
 /// letters that they look like.
-pub(super) fn folded(text: &str) -> String {
+pub(super) fn fold_case(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_uppercase();
     }

@@ -3,31 +3,31 @@
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use super::fold::folded;
+use super::fold::fold_case;
 use crate::sql::tokens::first_words;
 
 /// Words that a password follows.
-pub(super) const TELLING_WORDS: [&str; 2] = ["PASSWORD", "IDENTIFIED"];
+pub(super) const PASSWORD_WORDS: [&str; 2] = ["PASSWORD", "IDENTIFIED"];
 /// Beginnings of these words and of misspellings of them.
-pub(super) const TELLING: [&str; 3] = ["PASSW", "PASW", "IDENTIF"];
+pub(super) const PASSWORD_PREFIXES: [&str; 3] = ["PASSW", "PASW", "IDENTIF"];
 /// Words for what a statement about logins creates or changes.
-pub(super) const WHO: [&str; 4] = ["USER", "ROLE", "LOGIN", "TOKEN"];
+pub(super) const LOGIN_OBJECTS: [&str; 4] = ["USER", "ROLE", "LOGIN", "TOKEN"];
 /// Words that stand before the words in `WHO`.
-const CHANGES: [&str; 3] = ["CREATE", "ALTER", "REPLACE"];
+const CHANGE_VERBS: [&str; 3] = ["CREATE", "ALTER", "REPLACE"];
 /// Words that may stand between a word in `WHO` and the name.
 const BEFORE_NAME: [&str; 3] = ["IF", "NOT", "EXISTS"];
 /// Number of words in which the words in `WHO` are searched for. This is enough for EXPLAIN ANALYZE
 /// VERBOSE, PREPARE name AS, or OR REPLACE.
-const WORDS_BEFORE: usize = 8;
+const MAX_WORDS_BEFORE_OBJECT: usize = 8;
 /// Number of words in which the verb of a statement is searched for.
-const WORDS_BEFORE_VERB: usize = 16;
+const MAX_WORDS_BEFORE_VERB: usize = 16;
 /// Verbs of statements in which a column may be called `password`.
-const ORDINARY: [&str; 13] = [
+const ORDINARY_VERBS: [&str; 13] = [
     "SELECT", "WITH", "VALUES", "TABLE", "FROM", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY",
     "CALL", "EXECUTE", "INGEST",
 ];
 /// Verbs of statements that name users and roles without a password.
-const NAMING: [&str; 18] = [
+const NAMING_VERBS: [&str; 18] = [
     "GRANT",
     "REVOKE",
     "DROP",
@@ -48,11 +48,11 @@ const NAMING: [&str; 18] = [
     "DISCARD",
 ];
 /// Other objects that are created and altered. They have columns, or a query.
-const OBJECTS: [&str; 8] = [
+const OTHER_OBJECTS: [&str; 8] = [
     "TABLE", "VIEW", "QUERY", "INDEX", "SCHEMA", "DATABASE", "FUNCTION", "SEQUENCE",
 ];
 /// Words that may stand before the words in `OBJECTS`.
-const OF_OBJECTS: [&str; 10] = [
+const OBJECT_MODIFIERS: [&str; 10] = [
     "OR",
     "REPLACE",
     "GLOBAL",
@@ -67,7 +67,7 @@ const OF_OBJECTS: [&str; 10] = [
 
 /// The kind of a statement, as far as its words show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum StatementKind {
     /// A query, a write or the definition of a table. PASSWORD is a column in it.
     Ordinary,
     /// A statement that names users and settings. A password in it would follow PASSWORD.
@@ -77,47 +77,52 @@ pub(super) enum Kind {
 }
 
 /// The beginning of a statement.
-pub(super) struct Beginning<'a> {
-    pub(super) kind: Kind,
+pub(super) struct StatementBeginning<'a> {
+    pub(super) kind: StatementKind,
     /// The first words. A token that is no word, or is in quotes, is an empty text.
     words: Vec<&'a str>,
-    folded: Vec<String>,
+    folded_words: Vec<String>,
     /// Position of the verb.
     verb: usize,
 }
 
-impl<'a> Beginning<'a> {
+impl<'a> StatementBeginning<'a> {
     /// Reads the beginning of a statement with these tokens.
     pub(super) fn of(statement: &'a [TokenWithSpan]) -> Self {
-        let words = first_words(&statement[opening(statement)..], WORDS_BEFORE_VERB);
-        let folded: Vec<_> = words.iter().map(|word| folded(word)).collect();
+        let words = first_words(
+            &statement[tokens_before_first_word(statement)..],
+            MAX_WORDS_BEFORE_VERB,
+        );
+        let folded: Vec<_> = words.iter().map(|word| fold_case(word)).collect();
         let mut beginning = Self {
-            kind: Kind::Login,
-            verb: verb(&folded),
+            kind: StatementKind::Login,
+            verb: verb_position(&folded),
             words,
-            folded,
+            folded_words: folded,
         };
         beginning.kind = beginning.kind(statement);
         beginning
     }
 
-    fn kind(&self, statement: &[TokenWithSpan]) -> Kind {
+    fn kind(&self, statement: &[TokenWithSpan]) -> StatementKind {
         let verb = self.verb;
         let mut object = verb + 1;
-        while self.is(object, &OF_OBJECTS) {
+        while self.is(object, &OBJECT_MODIFIERS) {
             object += 1;
         }
-        let is_definition = self.is(verb, &["CREATE", "ALTER"]) && self.is(object, &OBJECTS);
+        let is_definition = self.is(verb, &["CREATE", "ALTER"]) && self.is(object, &OTHER_OBJECTS);
         // Other databases change a user with UPDATE USER.
-        let is_update = self.is(verb, &["UPDATE"]) && self.is(verb + 1, &WHO);
-        let is_ordinary = self.is(verb, &ORDINARY) || self.is_misspelt_query();
-        let names_somebody = || (0..WORDS_BEFORE).any(|position| self.is(position, &WHO));
+        let is_update = self.is(verb, &["UPDATE"]) && self.is(verb + 1, &LOGIN_OBJECTS);
+        let is_ordinary = self.is(verb, &ORDINARY_VERBS) || self.is_misspelt_query();
+        let names_somebody =
+            || (0..MAX_WORDS_BEFORE_OBJECT).any(|position| self.is(position, &LOGIN_OBJECTS));
         if is_definition || is_ordinary && !is_update {
-            Kind::Ordinary
-        } else if self.is(verb, &NAMING) || !names_somebody() && !has_telling_word(statement) {
-            Kind::Naming
+            StatementKind::Ordinary
+        } else if self.is(verb, &NAMING_VERBS) || !names_somebody() && !mentions_password(statement)
+        {
+            StatementKind::Naming
         } else {
-            Kind::Login
+            StatementKind::Login
         }
     }
 
@@ -125,18 +130,19 @@ impl<'a> Beginning<'a> {
     /// contains a statement that does.
     pub(super) fn is_about_logins(&self) -> bool {
         self.is(0, &["SET"]) && self.is(1, &["PASSWORD"])
-            || self.kind == Kind::Login && changes_login(self.folded.iter().map(String::as_str))
+            || self.kind == StatementKind::Login
+                && changes_login(self.folded_words.iter().map(String::as_str))
     }
 
     /// Returns the part of a statement about a login that cannot be a password: the verb, and the
     /// name after USER, ROLE, LOGIN or TOKEN.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn safe_text(&self) -> String {
         let mut end = self.verb + 1;
         while self.is(end, &["OR", "REPLACE"]) {
             end += 1;
         }
-        let who = self.folded.get(end);
-        if who.is_some_and(|word| begins_with_any(word, &WHO)) {
+        let who = self.folded_words.get(end);
+        if who.is_some_and(|word| begins_with_any(word, &LOGIN_OBJECTS)) {
             end += 1;
             while self.is(end, &BEFORE_NAME) {
                 end += 1;
@@ -152,14 +158,14 @@ impl<'a> Beginning<'a> {
     }
 
     fn is(&self, position: usize, wanted: &[&str]) -> bool {
-        let word = self.folded.get(position);
+        let word = self.folded_words.get(position);
         word.is_some_and(|word| wanted.contains(&word.as_str()))
     }
 
     /// Returns whether the verb is a misspelt SELECT or INSERT. Columns called `password` are shown
     /// in such a query, too.
     fn is_misspelt_query(&self) -> bool {
-        self.folded.get(self.verb).is_some_and(|word| {
+        self.folded_words.get(self.verb).is_some_and(|word| {
             ["SELECT", "INSERT"]
                 .iter()
                 .any(|known| strsim::osa_distance(word, known) <= 1)
@@ -174,18 +180,18 @@ pub(super) fn begins_with_any(word: &str, wanted: &[&str]) -> bool {
 
 /// Returns whether a word of `CHANGES` stands directly before one of `WHO`. The words are folded.
 pub(super) fn changes_login<'a>(words: impl Iterator<Item = &'a str>) -> bool {
-    let mut is_behind = false;
+    let mut follows_change = false;
     for word in words {
-        if is_behind && WHO.contains(&word) {
+        if follows_change && LOGIN_OBJECTS.contains(&word) {
             return true;
         }
-        is_behind = CHANGES.contains(&word);
+        follows_change = CHANGE_VERBS.contains(&word);
     }
     false
 }
 
 /// Returns the number of tokens before the first word.
-fn opening(statement: &[TokenWithSpan]) -> usize {
+fn tokens_before_first_word(statement: &[TokenWithSpan]) -> usize {
     let opens =
         |token: &&TokenWithSpan| matches!(token.token, Token::Whitespace(_) | Token::LParen);
     statement.iter().take_while(opens).count()
@@ -193,7 +199,7 @@ fn opening(statement: &[TokenWithSpan]) -> usize {
 
 /// Returns the position of the verb of a statement. The verb comes after EXPLAIN with its options,
 /// and after PREPARE … AS.
-fn verb(words: &[String]) -> usize {
+fn verb_position(words: &[String]) -> usize {
     let is = |position: usize, wanted: &[&str]| {
         let word: Option<&String> = words.get(position);
         word.is_some_and(|word| wanted.contains(&word.as_str()))
@@ -215,10 +221,12 @@ fn verb(words: &[String]) -> usize {
 
 /// Returns whether a token contains the beginning of a word that a password follows. Tokens in
 /// quotes count, too, because the quotes may be wrong.
-fn has_telling_word(statement: &[TokenWithSpan]) -> bool {
+fn mentions_password(statement: &[TokenWithSpan]) -> bool {
     statement.iter().any(|token| {
-        let text = folded(&token.token.to_string());
-        TELLING.iter().any(|telling| text.contains(telling))
+        let text = fold_case(&token.token.to_string());
+        PASSWORD_PREFIXES
+            .iter()
+            .any(|telling| text.contains(telling))
     })
 }
 
@@ -232,48 +240,51 @@ mod tests {
     #[test]
     fn statements_are_what_they_seem_to_be() {
         for (sql, kind) in [
-            ("SELECT password FROM users", Kind::Ordinary),
-            ("((SELECT password FROM role))", Kind::Ordinary),
-            ("SELCT password FROM users", Kind::Ordinary),
+            ("SELECT password FROM users", StatementKind::Ordinary),
+            ("((SELECT password FROM role))", StatementKind::Ordinary),
+            ("SELCT password FROM users", StatementKind::Ordinary),
             (
                 "EXPLAIN ANALYZE VERBOSE SELECT password FROM user",
-                Kind::Ordinary,
+                StatementKind::Ordinary,
             ),
             (
                 "EXPLAIN FORMAT tree SELECT password FROM user",
-                Kind::Ordinary,
+                StatementKind::Ordinary,
             ),
             (
                 "PREPARE p (INT, TEXT) AS SELECT password FROM user",
-                Kind::Ordinary,
+                StatementKind::Ordinary,
             ),
             (
                 "CREATE OR REPLACE TEMPORARY TABLE user (password TEXT)",
-                Kind::Ordinary,
+                StatementKind::Ordinary,
             ),
-            ("ALTER TABLE password OWNER TO kea", Kind::Ordinary),
-            ("INGEST INTO password", Kind::Ordinary),
-            ("UPDATE users SET password = 'x'", Kind::Ordinary),
-            ("GRANT password TO USER kea", Kind::Naming),
-            ("DROP ROLE kea", Kind::Naming),
-            ("CREATE TOKEN t FOR kea", Kind::Login),
-            ("SET PASSWORD FOR kea = 'x'", Kind::Naming),
-            ("VACUUM eggs", Kind::Naming),
-            ("", Kind::Naming),
-            ("CREATE USER kea", Kind::Login),
-            ("EXPLAIN CREATE USER kea", Kind::Login),
-            ("EXPLAIN CRAETE USER kea WITH PASSWORD 'x'", Kind::Login),
-            ("PREPARE p AS ALTER LOGIN kea", Kind::Login),
-            ("ATLER ROLE kea", Kind::Login),
-            ("UPDATE USER kea PASSWORD 'x'", Kind::Login),
-            ("CREATE USERS kea PASSWORD 'x'", Kind::Login),
-            ("CREATE USRE kea PASWORD 'x'", Kind::Login),
-            ("USER kea", Kind::Login),
-            ("create user kea", Kind::Login),
-            ("ＡＬＴＥＲ\u{3000}ＵＳＥＲ kea", Kind::Login),
+            ("ALTER TABLE password OWNER TO kea", StatementKind::Ordinary),
+            ("INGEST INTO password", StatementKind::Ordinary),
+            ("UPDATE users SET password = 'x'", StatementKind::Ordinary),
+            ("GRANT password TO USER kea", StatementKind::Naming),
+            ("DROP ROLE kea", StatementKind::Naming),
+            ("CREATE TOKEN t FOR kea", StatementKind::Login),
+            ("SET PASSWORD FOR kea = 'x'", StatementKind::Naming),
+            ("VACUUM eggs", StatementKind::Naming),
+            ("", StatementKind::Naming),
+            ("CREATE USER kea", StatementKind::Login),
+            ("EXPLAIN CREATE USER kea", StatementKind::Login),
+            (
+                "EXPLAIN CRAETE USER kea WITH PASSWORD 'x'",
+                StatementKind::Login,
+            ),
+            ("PREPARE p AS ALTER LOGIN kea", StatementKind::Login),
+            ("ATLER ROLE kea", StatementKind::Login),
+            ("UPDATE USER kea PASSWORD 'x'", StatementKind::Login),
+            ("CREATE USERS kea PASSWORD 'x'", StatementKind::Login),
+            ("CREATE USRE kea PASWORD 'x'", StatementKind::Login),
+            ("USER kea", StatementKind::Login),
+            ("create user kea", StatementKind::Login),
+            ("ＡＬＴＥＲ\u{3000}ＵＳＥＲ kea", StatementKind::Login),
         ] {
             let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location();
-            assert_eq!(Beginning::of(&tokens.unwrap()).kind, kind, "{sql}");
+            assert_eq!(StatementBeginning::of(&tokens.unwrap()).kind, kind, "{sql}");
         }
     }
 }

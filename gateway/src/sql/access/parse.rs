@@ -9,13 +9,15 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
-use volary_catalog::access::{Grant, LimitChange, LimitChanges, Object, PrincipalKind, Privilege};
+use volary_catalog::access::{
+    Grant, GrantObject, LimitChange, LimitChanges, PrincipalKind, Privilege,
+};
 use volary_flight_proto::{Error, Result, SqlState};
 use volary_node::size::MemorySize;
 
-use super::logins::Beginning;
+use super::logins::StatementBeginning;
 use crate::sql::names::{CATALOG, PUBLIC, identifier, object_name};
-use crate::sql::tokens::{first_words, is_one_of, is_word};
+use crate::sql::tokens::{first_words, is_keyword, is_one_of};
 
 const CREATE_FORM: &str = "write CREATE USER [IF NOT EXISTS] name [PASSWORD 'text'] [ADMIN] [MAX_QUERIES n] [QUERY_MEMORY '256MiB'], or CREATE ROLE [IF NOT EXISTS] name [ADMIN]";
 const ALTER_FORM: &str = "write ALTER USER name [PASSWORD 'text'] [ADMIN | NOADMIN] [MAX_QUERIES n | DEFAULT] [QUERY_MEMORY '256MiB' | DEFAULT], or ALTER ROLE name [ADMIN | NOADMIN]";
@@ -71,7 +73,7 @@ pub enum AccessStatement {
         /// The users and roles that get the grants or lose them.
         names: Vec<String>,
         /// Says whether the statement is REVOKE.
-        revoke: bool,
+        is_revoke: bool,
     },
     /// CREATE TOKEN.
     CreateToken {
@@ -114,24 +116,24 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<AccessStatement>>
     let words = first_words(tokens, 2);
     let is = |position, word| is_one_of(&words, position, &[word]);
     let is_principal = is(1, "USER") || is(1, "ROLE");
-    let (form, read): (_, Read) = if is(0, "CREATE") && is_principal {
-        (CREATE_FORM, create)
+    let (form, parse_statement): (_, ParseFn) = if is(0, "CREATE") && is_principal {
+        (CREATE_FORM, parse_create)
     } else if is(0, "ALTER") && is_principal {
-        (ALTER_FORM, alter)
+        (ALTER_FORM, parse_alter)
     } else if is(0, "DROP") && (is_principal || is(1, "TOKEN")) {
-        (DROP_FORM, drop)
+        (DROP_FORM, parse_drop)
     } else if is(0, "CREATE") && is(1, "TOKEN") {
-        (TOKEN_FORM, create_token)
+        (TOKEN_FORM, parse_create_token)
     } else if is(0, "GRANT") || is(0, "REVOKE") {
-        (GRANT_FORM, grant)
+        (GRANT_FORM, parse_grant)
     } else if is(0, "ALTER")
         && (is(1, "TABLE") || is(1, "VIEW") || is(1, "QUERY"))
         && tokens
             .iter()
-            .any(|token| is_word(&token.token, Keyword::OWNER))
+            .any(|token| is_keyword(&token.token, Keyword::OWNER))
     {
-        (OWNER_FORM, set_owner)
-    } else if Beginning::of(tokens).is_about_logins() {
+        (OWNER_FORM, parse_set_owner)
+    } else if StatementBeginning::of(tokens).is_about_logins() {
         // DataFusion's error would repeat the statement with the password.
         return Err(not_understood(CREATE_FORM));
     } else {
@@ -139,11 +141,11 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<AccessStatement>>
     };
     let dialect = GenericDialect {};
     let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens.to_vec());
-    let statement = match read(&mut parser) {
+    let statement = match parse_statement(&mut parser) {
         Ok(statement) => statement,
         // The parser's message repeats the token that it has found, which may be a password.
-        Err(Refused::Syntax) => return Err(not_understood(form)),
-        Err(Refused::Because(error)) => return Err(error),
+        Err(ParseFailure::Syntax) => return Err(not_understood(form)),
+        Err(ParseFailure::Explained(error)) => return Err(error),
     };
     while parser.consume_token(&Token::SemiColon) {}
     if parser.peek_token().token != Token::EOF {
@@ -157,32 +159,32 @@ fn not_understood(form: &str) -> Error {
         .with_sqlstate(SqlState::SyntaxError)
 }
 
-type Read = fn(&mut Parser<'_>) -> Refusable<AccessStatement>;
-type Refusable<T> = std::result::Result<T, Refused>;
+type ParseFn = fn(&mut Parser<'_>) -> ParseResult<AccessStatement>;
+type ParseResult<T> = std::result::Result<T, ParseFailure>;
 
 /// Why a statement is refused.
-enum Refused {
+enum ParseFailure {
     Syntax,
-    Because(Error),
+    Explained(Error),
 }
 
-impl From<ParserError> for Refused {
+impl From<ParserError> for ParseFailure {
     fn from(_: ParserError) -> Self {
         Self::Syntax
     }
 }
 
-impl From<Error> for Refused {
+impl From<Error> for ParseFailure {
     fn from(error: Error) -> Self {
-        Self::Because(error)
+        Self::Explained(error)
     }
 }
 
-fn create(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
-    let kind = kind(parser)?;
+fn parse_create(parser: &mut Parser<'_>) -> ParseResult<AccessStatement> {
+    let kind = parse_kind(parser)?;
     let if_not_exists = parser.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
-    let name = name(parser)?;
-    let options = options(parser, kind)?;
+    let name = parse_name(parser)?;
+    let options = parse_options(parser, kind)?;
     Ok(AccessStatement::Create {
         kind,
         name,
@@ -193,12 +195,12 @@ fn create(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
     })
 }
 
-fn alter(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
-    let kind = kind(parser)?;
-    let name = name(parser)?;
-    let options = options(parser, kind)?;
-    if options == Options::default() {
-        return Err(Refused::Syntax);
+fn parse_alter(parser: &mut Parser<'_>) -> ParseResult<AccessStatement> {
+    let kind = parse_kind(parser)?;
+    let name = parse_name(parser)?;
+    let options = parse_options(parser, kind)?;
+    if options == PrincipalOptions::default() {
+        return Err(ParseFailure::Syntax);
     }
     Ok(AccessStatement::Alter {
         kind,
@@ -209,15 +211,15 @@ fn alter(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
     })
 }
 
-fn drop(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
+fn parse_drop(parser: &mut Parser<'_>) -> ParseResult<AccessStatement> {
     parser.next_token();
-    let kind = match word(parser)?.as_str() {
+    let kind = match take_word(parser)?.as_str() {
         "USER" => Some(PrincipalKind::User),
         "ROLE" => Some(PrincipalKind::Role),
         _ => None,
     };
     let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
-    let name = name(parser)?;
+    let name = parse_name(parser)?;
     Ok(match kind {
         Some(kind) => AccessStatement::Drop {
             kind,
@@ -228,16 +230,16 @@ fn drop(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
     })
 }
 
-fn create_token(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
+fn parse_create_token(parser: &mut Parser<'_>) -> ParseResult<AccessStatement> {
     parser.next_token();
     parser.next_token();
-    let token = name(parser)?;
+    let token = parse_name(parser)?;
     let user = parser
         .parse_keyword(Keyword::FOR)
-        .then(|| name(parser))
+        .then(|| parse_name(parser))
         .transpose()?;
     let mut valid_for = None;
-    if next_is(parser, "VALID") {
+    if take_word_if(parser, "VALID") {
         parser.expect_keyword(Keyword::FOR)?;
         let text = parser.parse_literal_string()?;
         let time = humantime::parse_duration(&text).map_err(|_| {
@@ -254,26 +256,26 @@ fn create_token(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
     })
 }
 
-fn grant(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
-    let revoke = word(parser)? == "REVOKE";
-    let whats = parser.parse_comma_separated(Parser::parse_identifier)?;
+fn parse_grant(parser: &mut Parser<'_>) -> ParseResult<AccessStatement> {
+    let revoke = take_word(parser)? == "REVOKE";
+    let granted = parser.parse_comma_separated(Parser::parse_identifier)?;
     // PRIVILEGES is an optional word, as in ALL PRIVILEGES.
-    next_is(parser, "PRIVILEGES");
+    take_word_if(parser, "PRIVILEGES");
     let on = if parser.parse_keyword(Keyword::ON) {
-        Some(objects(parser)?)
+        Some(parse_objects(parser)?)
     } else {
         None
     };
     let direction = if revoke { Keyword::FROM } else { Keyword::TO };
     parser.expect_keyword(direction)?;
     let names = parser.parse_comma_separated(|parser| {
-        let _kind = next_is(parser, "USER") || next_is(parser, "ROLE");
+        let _kind = take_word_if(parser, "USER") || take_word_if(parser, "ROLE");
         parser.parse_identifier()
     })?;
     let grants = match on {
         Some(objects) => {
             let mut privileges = std::collections::BTreeSet::new();
-            for what in &whats {
+            for what in &granted {
                 match what.value.to_uppercase().as_str() {
                     "SELECT" => _ = privileges.insert(Privilege::Select),
                     "INSERT" => _ = privileges.insert(Privilege::Insert),
@@ -286,35 +288,41 @@ fn grant(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
                     }
                 }
             }
-            let on = |object| Grant::On(object, privileges.clone());
+            let on = |object| Grant::Privileges(object, privileges.clone());
             objects.into_iter().map(on).collect()
         }
         // A grant without ON is a role, or the right to create.
-        None => whats
+        None => granted
             .iter()
             .map(|what| {
                 let is_create =
                     what.quote_style.is_none() && what.value.eq_ignore_ascii_case("CREATE");
                 if is_create {
-                    Ok(Grant::On(Object::Cluster, [Privilege::Create].into()))
+                    Ok(Grant::Privileges(
+                        GrantObject::Cluster,
+                        [Privilege::Create].into(),
+                    ))
                 } else {
-                    name_of(what).map(Grant::Role)
+                    identifier_name(what).map(Grant::Role)
                 }
             })
-            .collect::<Refusable<_>>()?,
+            .collect::<ParseResult<_>>()?,
     };
     Ok(AccessStatement::Grant {
         grants,
-        names: names.iter().map(name_of).collect::<Refusable<_>>()?,
-        revoke,
+        names: names
+            .iter()
+            .map(identifier_name)
+            .collect::<ParseResult<_>>()?,
+        is_revoke: revoke,
     })
 }
 
-fn objects(parser: &mut Parser<'_>) -> Refusable<Vec<Object>> {
+fn parse_objects(parser: &mut Parser<'_>) -> ParseResult<Vec<GrantObject>> {
     if parser.parse_keywords(&[Keyword::ALL, Keyword::TABLES]) {
         // PostgreSQL writes IN SCHEMA. Here, tables are created in one schema only.
         if parser.parse_keywords(&[Keyword::IN, Keyword::SCHEMA]) {
-            let schema = name(parser)?;
+            let schema = parse_name(parser)?;
             if schema != PUBLIC {
                 return Err(Error::not_found(format!(
                     "there is no schema {schema} for tables; all tables are in {CATALOG}.{PUBLIC}"
@@ -322,60 +330,62 @@ fn objects(parser: &mut Parser<'_>) -> Refusable<Vec<Object>> {
                 .into());
             }
         }
-        return Ok(vec![Object::AllTables]);
+        return Ok(vec![GrantObject::AllTables]);
     }
     let kinds = [Keyword::TABLE, Keyword::VIEW, Keyword::QUERY];
     let _kind = parser.parse_one_of_keywords(&kinds);
     let names = parser.parse_comma_separated(|parser| parser.parse_object_name(false))?;
     names
         .iter()
-        .map(|name| Ok(Object::Table(object_name(name)?)))
+        .map(|name| Ok(GrantObject::Table(object_name(name)?)))
         .collect()
 }
 
-fn set_owner(parser: &mut Parser<'_>) -> Refusable<AccessStatement> {
+fn parse_set_owner(parser: &mut Parser<'_>) -> ParseResult<AccessStatement> {
     parser.next_token();
     parser.next_token();
     let table = object_name(&parser.parse_object_name(false)?)?;
     parser.expect_keywords(&[Keyword::OWNER, Keyword::TO])?;
-    let owner = name(parser)?;
+    let owner = parse_name(parser)?;
     Ok(AccessStatement::SetOwner { table, owner })
 }
 
 #[derive(Default, PartialEq)]
-struct Options {
+struct PrincipalOptions {
     password: Option<String>,
     admin: Option<bool>,
     limits: LimitChanges,
 }
 
-fn options(parser: &mut Parser<'_>, kind: PrincipalKind) -> Refusable<Options> {
-    let mut options = Options::default();
+fn parse_options(parser: &mut Parser<'_>, kind: PrincipalKind) -> ParseResult<PrincipalOptions> {
+    let mut options = PrincipalOptions::default();
     let _with = parser.parse_keyword(Keyword::WITH);
-    while (kind == PrincipalKind::User && option_of_user(parser, &mut options)?)
-        || option_of_any(parser, &mut options)
+    while (kind == PrincipalKind::User && parse_user_option(parser, &mut options)?)
+        || parse_common_option(parser, &mut options)
     {}
     Ok(options)
 }
 
 /// Reads an option that only users have. Returns whether there was one.
-fn option_of_user(parser: &mut Parser<'_>, options: &mut Options) -> Refusable<bool> {
+fn parse_user_option(parser: &mut Parser<'_>, options: &mut PrincipalOptions) -> ParseResult<bool> {
     let LimitChanges {
         max_queries,
         query_memory,
     } = &mut options.limits;
-    if options.password.is_none() && next_is(parser, "PASSWORD") {
+    if options.password.is_none() && take_word_if(parser, "PASSWORD") {
         options.password = Some(parser.parse_literal_string()?);
         return Ok(true);
     }
-    Ok(limit(parser, "MAX_QUERIES", max_queries, count)?
-        || limit(parser, "QUERY_MEMORY", query_memory, size)?)
+    Ok(
+        parse_limit(parser, "MAX_QUERIES", max_queries, parse_count)?
+            || parse_limit(parser, "QUERY_MEMORY", query_memory, parse_size)?,
+    )
 }
 
 /// Reads an option that users and roles have. Returns whether there was one.
-fn option_of_any(parser: &mut Parser<'_>, options: &mut Options) -> bool {
+fn parse_common_option(parser: &mut Parser<'_>, options: &mut PrincipalOptions) -> bool {
     for (option, admin) in [("ADMIN", true), ("NOADMIN", false)] {
-        if options.admin.is_none() && next_is(parser, option) {
+        if options.admin.is_none() && take_word_if(parser, option) {
             options.admin = Some(admin);
             return true;
         }
@@ -384,72 +394,72 @@ fn option_of_any(parser: &mut Parser<'_>, options: &mut Options) -> bool {
 }
 
 /// Reads a limit of this name. Returns whether there was one.
-fn limit(
+fn parse_limit(
     parser: &mut Parser<'_>,
     name: &str,
     change: &mut LimitChange,
-    value: impl FnOnce(&mut Parser<'_>) -> Refusable<u64>,
-) -> Refusable<bool> {
-    if *change != LimitChange::None || !next_is(parser, name) {
+    value: impl FnOnce(&mut Parser<'_>) -> ParseResult<u64>,
+) -> ParseResult<bool> {
+    if *change != LimitChange::Keep || !take_word_if(parser, name) {
         return Ok(false);
     }
     *change = if parser.parse_keyword(Keyword::DEFAULT) {
-        LimitChange::Default
+        LimitChange::Reset
     } else {
         match value(parser)? {
             // With a limit of 0, nothing would ever run.
-            0 => return Err(Refused::Syntax),
-            value => LimitChange::To(value),
+            0 => return Err(ParseFailure::Syntax),
+            value => LimitChange::Set(value),
         }
     };
     Ok(true)
 }
 
-fn count(parser: &mut Parser<'_>) -> Refusable<u64> {
+fn parse_count(parser: &mut Parser<'_>) -> ParseResult<u64> {
     Ok(parser.parse_literal_uint()?)
 }
 
 /// Reads a size of memory in bytes.
-fn size(parser: &mut Parser<'_>) -> Refusable<u64> {
+fn parse_size(parser: &mut Parser<'_>) -> ParseResult<u64> {
     match parser.parse_literal_string()?.parse() {
         Ok(MemorySize::Bytes(bytes)) => Ok(bytes),
-        Ok(MemorySize::Percent(_)) | Err(_) => Err(Refused::Syntax),
+        Ok(MemorySize::Percent(_)) | Err(_) => Err(ParseFailure::Syntax),
     }
 }
 
-fn kind(parser: &mut Parser<'_>) -> Refusable<PrincipalKind> {
+fn parse_kind(parser: &mut Parser<'_>) -> ParseResult<PrincipalKind> {
     parser.next_token();
-    Ok(if word(parser)? == "ROLE" {
+    Ok(if take_word(parser)? == "ROLE" {
         PrincipalKind::Role
     } else {
         PrincipalKind::User
     })
 }
 
-fn name(parser: &mut Parser<'_>) -> Refusable<String> {
-    name_of(&parser.parse_identifier()?)
+fn parse_name(parser: &mut Parser<'_>) -> ParseResult<String> {
+    identifier_name(&parser.parse_identifier()?)
 }
 
 /// Returns the name that an identifier stands for. Refuses text in single quotes, which sqlparser
 /// takes for a name, too.
-fn name_of(ident: &Ident) -> Refusable<String> {
+fn identifier_name(ident: &Ident) -> ParseResult<String> {
     if ident.quote_style == Some('\'') {
-        return Err(Refused::Syntax);
+        return Err(ParseFailure::Syntax);
     }
     Ok(identifier(ident))
 }
 
 /// Takes the next token, which must be a word, and returns it in upper case.
-fn word(parser: &mut Parser<'_>) -> Refusable<String> {
+fn take_word(parser: &mut Parser<'_>) -> ParseResult<String> {
     match parser.next_token().token {
         Token::Word(word) => Ok(word.value.to_uppercase()),
-        _ => Err(Refused::Syntax),
+        _ => Err(ParseFailure::Syntax),
     }
 }
 
 /// Returns whether the next token is this word, and takes the token if so. This compares text,
 /// because not all of these words are keywords of sqlparser.
-fn next_is(parser: &mut Parser<'_>, text: &str) -> bool {
+fn take_word_if(parser: &mut Parser<'_>, text: &str) -> bool {
     let is_next = matches!(
         parser.peek_token().token,
         Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(text)
@@ -526,11 +536,11 @@ mod tests {
         let granted = |grants: Vec<Grant>, names: &[&str], revoke| AccessStatement::Grant {
             grants,
             names: names.iter().map(|&name| name.to_owned()).collect(),
-            revoke,
+            is_revoke: revoke,
         };
         let on = |table: &str, privileges: &[Privilege]| {
-            let object = Object::Table(table.to_owned());
-            Grant::On(object, privileges.iter().copied().collect())
+            let object = GrantObject::Table(table.to_owned());
+            Grant::Privileges(object, privileges.iter().copied().collect())
         };
         let both = [Privilege::Select, Privilege::Insert];
         for (sql, expected) in [
@@ -549,7 +559,10 @@ mod tests {
             (
                 "GRANT SELECT ON ALL TABLES IN SCHEMA public TO kea",
                 granted(
-                    vec![Grant::On(Object::AllTables, [Privilege::Select].into())],
+                    vec![Grant::Privileges(
+                        GrantObject::AllTables,
+                        [Privilege::Select].into(),
+                    )],
                     &["kea"],
                     false,
                 ),
@@ -558,7 +571,7 @@ mod tests {
                 "GRANT CREATE, keas TO kea",
                 granted(
                     vec![
-                        Grant::On(Object::Cluster, [Privilege::Create].into()),
+                        Grant::Privileges(GrantObject::Cluster, [Privilege::Create].into()),
                         Grant::Role("keas".to_owned()),
                     ],
                     &["kea"],
@@ -612,12 +625,12 @@ mod tests {
                 query_memory,
             },
         };
-        let (same, default) = (LimitChange::None, LimitChange::Default);
+        let (same, default) = (LimitChange::Keep, LimitChange::Reset);
         for (options, expected) in [
-            ("max_queries 4", altered(LimitChange::To(4), same)),
+            ("max_queries 4", altered(LimitChange::Set(4), same)),
             (
                 "WITH QUERY_MEMORY '1MiB' MAX_QUERIES DEFAULT",
-                altered(default, LimitChange::To(1 << 20)),
+                altered(default, LimitChange::Set(1 << 20)),
             ),
             ("QUERY_MEMORY DEFAULT", altered(same, default)),
         ] {

@@ -10,8 +10,11 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace};
 
-use super::fold::folded;
-use super::logins::{Beginning, Kind, TELLING, TELLING_WORDS, WHO, begins_with_any, changes_login};
+use super::fold::fold_case;
+use super::logins::{
+    LOGIN_OBJECTS, PASSWORD_PREFIXES, PASSWORD_WORDS, StatementBeginning, StatementKind,
+    begins_with_any, changes_login,
+};
 use crate::sql::tokens::is_text;
 
 /// Stands for everything that is not shown.
@@ -19,50 +22,54 @@ const HIDDEN: &str = "…";
 
 /// Returns the text of a statement without passwords.
 pub fn without_passwords(sql: &str) -> Cow<'_, str> {
-    shown(sql).map_or(Cow::Borrowed(sql), Cow::Owned)
+    redacted(sql).map_or(Cow::Borrowed(sql), Cow::Owned)
 }
 
 /// Returns whether a text contains what [`without_passwords`] hides. Errors must not repeat such a
 /// text. This function is meant for statements that have failed, because it tokenizes the text
 /// again.
 pub(crate) fn has_passwords(sql: &str) -> bool {
-    shown(sql).is_some()
+    redacted(sql).is_some()
 }
 
 /// Returns the part of a text that is shown, or `None` if all of it is.
-fn shown(sql: &str) -> Option<String> {
+fn redacted(sql: &str) -> Option<String> {
     // Most statements end here and are not tokenized.
-    let text = folded(sql);
-    if !TELLING.iter().chain(&WHO).any(|word| text.contains(word)) {
+    let text = fold_case(sql);
+    if !PASSWORD_PREFIXES
+        .iter()
+        .chain(&LOGIN_OBJECTS)
+        .any(|word| text.contains(word))
+    {
         return None;
     }
     let mut tokens = Vec::new();
     let mut tokenizer = Tokenizer::new(&GenericDialect {}, sql);
     let tokenized = tokenizer.tokenize_with_location_into_buf(&mut tokens);
-    let text = Text {
-        is_doubtful: tokenized.is_err() || is_misquoted(&tokens),
+    let text = TokenizedText {
+        has_wrong_quotes: tokenized.is_err() || is_misquoted(&tokens),
         tokens: &tokens,
     };
     let mut begin = 0;
     for statement in tokens.split_inclusive(|token| token.token == Token::SemiColon) {
-        let beginning = Beginning::of(statement);
-        if beginning.kind == Kind::Login {
-            return Some(cut(&tokens[..begin], &beginning.shown()));
+        let beginning = StatementBeginning::of(statement);
+        if beginning.kind == StatementKind::Login {
+            return Some(text_with_mark(&tokens[..begin], &beginning.safe_text()));
         }
         let end = begin + statement.len();
         let password = |at| text.end_before_password(beginning.kind, at);
         if let Some(shown) = (begin..end).find_map(password) {
-            return Some(cut(&tokens[..shown], ""));
+            return Some(text_with_mark(&tokens[..shown], ""));
         }
         begin = end;
     }
     // The end of the last token is missing. It may contain anything.
-    tokenized.is_err().then(|| cut(&tokens, ""))
+    tokenized.is_err().then(|| text_with_mark(&tokens, ""))
 }
 
 /// Returns the text of these tokens, followed by what else is shown, and by the mark that something
 /// is hidden.
-fn cut(tokens: &[TokenWithSpan], more: &str) -> String {
+fn text_with_mark(tokens: &[TokenWithSpan], more: &str) -> String {
     let text: String = tokens.iter().map(|token| token.token.to_string()).collect();
     let parts = [text.trim(), more, HIDDEN];
     let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -70,38 +77,40 @@ fn cut(tokens: &[TokenWithSpan], more: &str) -> String {
 }
 
 /// The tokens of a text.
-struct Text<'a> {
+struct TokenizedText<'a> {
     tokens: &'a [TokenWithSpan],
     /// True if quotes are wrong. Then what was meant as a statement may be taken for a literal.
-    is_doubtful: bool,
+    has_wrong_quotes: bool,
 }
 
-impl Text<'_> {
+impl TokenizedText<'_> {
     /// Returns the number of tokens before a password, if one may stand in or after the token at a
     /// position. The token belongs to a statement that is not about logins.
-    fn end_before_password(&self, kind: Kind, at: usize) -> Option<usize> {
+    fn end_before_password(&self, kind: StatementKind, at: usize) -> Option<usize> {
         match self.token(at)? {
             Token::Word(word) if word.quote_style.is_none() => {
                 let next = self.next(at + 1);
-                let words = [folded(&word.value), self.word(next)];
+                let words = [fold_case(&word.value), self.word(next)];
                 if changes_login(words.iter().map(String::as_str)) {
                     return Some(next + 1);
                 }
                 let [word, _] = words;
-                let is_telling = TELLING_WORDS.contains(&word.as_str());
-                let is_naming = kind == Kind::Naming;
+                let is_telling = PASSWORD_WORDS.contains(&word.as_str());
+                let is_naming = kind == StatementKind::Naming;
                 // In an ordinary statement, PASSWORD is a column, and a literal may be its value.
                 let is_followed = match is_telling {
-                    true if is_naming || self.is_doubtful => self.goes_on(at + 1),
+                    true if is_naming || self.has_wrong_quotes => self.has_more(at + 1),
                     true => self.has_value(at + 1),
                     false => {
-                        is_naming && begins_with_any(&word, &TELLING) && self.has_value(at + 1)
+                        is_naming
+                            && begins_with_any(&word, &PASSWORD_PREFIXES)
+                            && self.has_value(at + 1)
                     }
                 };
                 is_followed.then_some(at + 1)
             }
             token if is_quoted(token) || is_comment(token) => {
-                self.tells_of_login(token).then_some(at)
+                self.may_contain_login(token).then_some(at)
             }
             _ => None,
         }
@@ -115,7 +124,7 @@ impl Text<'_> {
     /// in quotes.
     fn word(&self, at: usize) -> String {
         match self.token(at) {
-            Some(Token::Word(word)) if word.quote_style.is_none() => folded(&word.value),
+            Some(Token::Word(word)) if word.quote_style.is_none() => fold_case(&word.value),
             _ => String::new(),
         }
     }
@@ -129,7 +138,7 @@ impl Text<'_> {
     }
 
     /// Returns whether the text has more than spaces and semicolons from a position on.
-    fn goes_on(&self, from: usize) -> bool {
+    fn has_more(&self, from: usize) -> bool {
         self.tokens.iter().skip(from).any(|token| {
             let is_space = matches!(token.token, Token::Whitespace(_)) && !is_comment(&token.token);
             !is_space && token.token != Token::SemiColon
@@ -153,13 +162,16 @@ impl Text<'_> {
     }
 
     /// Returns whether a text in quotes, or a comment, may be a statement with a password.
-    fn tells_of_login(&self, token: &Token) -> bool {
-        let text = folded(&token.to_string());
-        if !TELLING.iter().any(|telling| text.contains(telling)) {
+    fn may_contain_login(&self, token: &Token) -> bool {
+        let text = fold_case(&token.to_string());
+        if !PASSWORD_PREFIXES
+            .iter()
+            .any(|telling| text.contains(telling))
+        {
             return false;
         }
         let words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
-        self.is_doubtful || changes_login(words.filter(|word| !word.is_empty()))
+        self.has_wrong_quotes || changes_login(words.filter(|word| !word.is_empty()))
     }
 }
 

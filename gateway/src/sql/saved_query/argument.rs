@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Query};
 use volary_catalog::QueryParameter;
 use volary_flight_proto::{Error, Result};
 
-use super::body::{cast, data_type};
+use super::body::{cast, parse_data_type};
 use crate::sql::syntax::parse_expression;
 use crate::sql::visit::{QueryVisitor, visit_node};
 
@@ -21,7 +21,7 @@ use crate::sql::visit::{QueryVisitor, visit_node};
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
-pub(super) fn check_text(argument: &SqlExpr) -> Result<()> {
+pub(super) fn check_unplanned(argument: &SqlExpr) -> Result<()> {
     visit_node(argument, &mut NoQueries(argument))
 }
 
@@ -29,7 +29,7 @@ struct NoQueries<'a>(&'a SqlExpr);
 
 impl QueryVisitor for NoQueries<'_> {
     fn enter(&mut self, _: &Query) -> Result<()> {
-        Err(refused(self.0))
+        Err(not_constant(self.0))
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) fn check_planned(argument: &Expr) -> Result<usize> {
         Ok(TreeNodeRecursion::Continue)
     })?;
     if !is_constant || argument.is_volatile() {
-        return Err(refused(argument));
+        return Err(not_constant(argument));
     }
     Ok(nodes)
 }
@@ -92,19 +92,19 @@ pub(crate) fn check_defaults(state: &SessionState, parameters: &[QueryParameter]
 
 fn check_default(state: &SessionState, default: &str, wanted: &str) -> Result<()> {
     let default = parse_expression(default)?;
-    check_text(&default)?;
-    let wanted = cast(default, data_type(wanted)?).to_string();
+    check_unplanned(&default)?;
+    let wanted = cast(default, parse_data_type(wanted)?).to_string();
     let planned = state.create_logical_expr(&wanted, &DFSchema::empty());
     let planned = planned.map_err(|error: DataFusionError| Error::from(error))?;
     check_planned(&planned)?;
     let is_parameter = planned.exists(|node| Ok(matches!(node, Expr::Placeholder(_))))?;
     if is_parameter {
-        return Err(refused(&planned));
+        return Err(not_constant(&planned));
     }
     Ok(())
 }
 
-fn refused(what: impl std::fmt::Display) -> Error {
+fn not_constant(what: impl std::fmt::Display) -> Error {
     Error::invalid(format!(
         "{what} is not a constant: the arguments of a saved query must be constants or parameters of the statement, and its defaults must be constants"
     ))

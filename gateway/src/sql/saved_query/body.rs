@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
-use volary_catalog::{QueryParameter, listed};
+use volary_catalog::{QueryParameter, format_parameters};
 use volary_flight_proto::{Error, Result};
 
 use crate::sql::syntax::{RECURSION_LIMIT, syntax_error};
@@ -50,15 +50,18 @@ impl PlannedBody {
     /// # Errors
     /// `INVALID_ARGUMENT` if the arguments are too large together. An argument counts as often as
     /// its parameter occurs in the query.
-    pub(super) fn with(&self, arguments: &HashMap<String, (Expr, usize)>) -> DfResult<LogicalPlan> {
-        let placed = Cell::new(0_usize);
-        let plan = replaced(self.plan.clone(), |name, _| {
+    pub(super) fn bind_arguments(
+        &self,
+        arguments: &HashMap<String, (Expr, usize)>,
+    ) -> DfResult<LogicalPlan> {
+        let added_nodes = Cell::new(0_usize);
+        let plan = replace_parameters(self.plan.clone(), |name, _| {
             let (argument, nodes) = arguments.get(name)?;
-            placed.set(placed.get().saturating_add(*nodes));
+            added_nodes.set(added_nodes.get().saturating_add(*nodes));
             // A plan that is already too large is not made even larger before it is refused.
-            (placed.get() <= MAX_NODES).then(|| argument.clone())
+            (added_nodes.get() <= MAX_NODES).then(|| argument.clone())
         })?;
-        if placed.get() > MAX_NODES {
+        if added_nodes.get() > MAX_NODES {
             return Err(Error::invalid(format!(
                 "the arguments are too large: in the places of their parameters, they add more than {MAX_NODES} expressions to the query; pass smaller arguments"
             ))
@@ -72,17 +75,17 @@ impl PlannedBody {
 ///
 /// # Errors
 /// The errors of rewriting the plan.
-pub(crate) fn with_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
+pub(crate) fn bind_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
     let null = |_: &str, cast: &Cast| {
         let null = ScalarValue::try_from(cast.field.data_type()).ok()?;
         Some(Expr::Literal(null, None))
     };
-    Ok(replaced(plan, null)?)
+    Ok(replace_parameters(plan, null)?)
 }
 
 /// Returns the plan with each parameter replaced by what `value` returns for its name and the cast
 /// around it. A parameter stays if `value` returns `None`.
-fn replaced(
+fn replace_parameters(
     plan: LogicalPlan,
     value: impl Fn(&str, &Cast) -> Option<Expr>,
 ) -> DfResult<LogicalPlan> {
@@ -114,10 +117,13 @@ fn replaced(
 /// # Errors
 /// `INVALID_ARGUMENT` for a parameter that the saved query does not have, for a parameter that
 /// occurs nowhere in the query, and for text that cannot be parsed.
-pub(crate) fn typed(sql: &str, parameters: &[QueryParameter]) -> Result<DfStatement> {
+pub(crate) fn parse_with_types(sql: &str, parameters: &[QueryParameter]) -> Result<DfStatement> {
     let mut types = HashMap::new();
     for parameter in parameters {
-        types.insert(parameter.name.as_str(), data_type(&parameter.data_type)?);
+        types.insert(
+            parameter.name.as_str(),
+            parse_data_type(&parameter.data_type)?,
+        );
     }
     let dialect = GenericDialect {};
     let mut query = Parser::new(&dialect)
@@ -125,7 +131,7 @@ pub(crate) fn typed(sql: &str, parameters: &[QueryParameter]) -> Result<DfStatem
         .try_with_sql(sql)
         .and_then(|mut parser| parser.parse_query())
         .map_err(syntax_error)?;
-    let mut typing = Typing {
+    let mut typing = ParameterTyper {
         types,
         parameters,
         used: HashSet::new(),
@@ -146,7 +152,7 @@ pub(crate) fn typed(sql: &str, parameters: &[QueryParameter]) -> Result<DfStatem
 }
 
 /// Parses a data type as SQL writes it.
-pub(super) fn data_type(text: &str) -> Result<DataType> {
+pub(super) fn parse_data_type(text: &str) -> Result<DataType> {
     let dialect = GenericDialect {};
     Parser::new(&dialect)
         .try_with_sql(text)
@@ -165,13 +171,13 @@ pub(super) fn cast(expression: SqlExpr, data_type: DataType) -> SqlExpr {
     }
 }
 
-struct Typing<'a> {
+struct ParameterTyper<'a> {
     types: HashMap<&'a str, DataType>,
     parameters: &'a [QueryParameter],
     used: HashSet<String>,
 }
 
-impl VisitorMut for Typing<'_> {
+impl VisitorMut for ParameterTyper<'_> {
     type Break = Error;
 
     /// Puts the cast around a parameter. This happens after the visit of the parameter, so that the
@@ -187,7 +193,7 @@ impl VisitorMut for Typing<'_> {
         let Some(data_type) = self.types.get(name.as_str()) else {
             return ControlFlow::Break(Error::invalid(format!(
                 "there is no parameter {text}; the query has {}",
-                listed(self.parameters)
+                format_parameters(self.parameters)
             )));
         };
         *text = format!("${name}");
@@ -215,13 +221,13 @@ mod tests {
         let parameters = [parameter("k", "BIGINT"), parameter("name", "VARCHAR")];
         let sql = "WITH c AS (SELECT $K AS k) SELECT * FROM t WHERE a IN ($k, 2) AND '$k' = $name AND EXISTS (SELECT 1 FROM c WHERE k = $k) LIMIT $k";
         assert_eq!(
-            typed(sql, &parameters).unwrap().to_string(),
+            parse_with_types(sql, &parameters).unwrap().to_string(),
             "WITH c AS (SELECT CAST($k AS BIGINT) AS k) SELECT * FROM t WHERE a IN (CAST($k AS BIGINT), 2) AND '$k' = CAST($name AS VARCHAR) AND EXISTS (SELECT 1 FROM c WHERE k = CAST($k AS BIGINT)) LIMIT CAST($k AS BIGINT)"
         );
-        let error = typed("SELECT $k", &parameters).unwrap_err();
+        let error = parse_with_types("SELECT $k", &parameters).unwrap_err();
         let unused = "the query does not use the parameter \"name\"; write $name in it, or leave the parameter out";
         assert_eq!(error.message(), unused);
-        let error = typed("SELECT $price", &parameters).unwrap_err();
+        let error = parse_with_types("SELECT $price", &parameters).unwrap_err();
         assert_eq!(
             error.message(),
             "there is no parameter $price; the query has (k BIGINT, name VARCHAR)"

@@ -18,27 +18,27 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use parking_lot::Mutex;
-use volary_catalog::{QueryParameter, listed};
+use volary_catalog::{QueryParameter, format_parameters};
 use volary_flight_proto::{Error, Result, SqlState};
 
-use super::argument::{check_planned, check_text};
-use super::body::{PlannedBody, cast, data_type};
+use super::argument::{check_planned, check_unplanned};
+use super::body::{PlannedBody, cast, parse_data_type};
 use crate::sql::names::{identifier, object_name};
 use crate::sql::syntax::parse_expression;
-use crate::sql::tokens::is_word;
+use crate::sql::tokens::is_keyword;
 
 /// Replaces `CALL name(…)` by `SELECT * FROM name(…)`, also within EXPLAIN.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for a CALL whose name is missing, or is not followed by a parenthesis.
-pub(crate) fn called_as_select(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
+pub(crate) fn rewrite_call(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
     let of_explain = [Keyword::EXPLAIN, Keyword::ANALYZE, Keyword::VERBOSE];
     let is_before = |token: &Token| {
         matches!(token, Token::Whitespace(_))
-            || of_explain.iter().any(|keyword| is_word(token, *keyword))
+            || of_explain.iter().any(|keyword| is_keyword(token, *keyword))
     };
     let first = tokens.iter().position(|token| !is_before(&token.token));
-    let Some(at) = first.filter(|at| is_word(&tokens[*at].token, Keyword::CALL)) else {
+    let Some(at) = first.filter(|at| is_keyword(&tokens[*at].token, Keyword::CALL)) else {
         return Ok(());
     };
     let is_of_name =
@@ -108,28 +108,28 @@ impl RelationPlanner for SavedQueries {
             return original(relation);
         };
         let at = |error: Error| DataFusionError::from(error.at(format!("query {name}")));
-        let arguments = by_name(&body.parameters, arguments).map_err(at)?;
-        let plan = called(&body, arguments, context)?;
+        let arguments = match_arguments(&body.parameters, arguments).map_err(at)?;
+        let plan = plan_call(&body, arguments, context)?;
         let plan = LogicalPlanBuilder::from(plan).alias(name)?.build()?;
         let planned = PlannedRelation::new(plan, alias.clone());
         Ok(RelationPlanning::Planned(Box::new(planned)))
     }
 }
 
-fn called(
+fn plan_call(
     body: &PlannedBody,
     arguments: Vec<(&QueryParameter, SqlExpr)>,
     context: &mut dyn RelationPlannerContext,
 ) -> DfResult<LogicalPlan> {
     let mut values = HashMap::new();
     for (parameter, argument) in arguments {
-        let wanted = data_type(&parameter.data_type)?;
-        check_text(&argument)?;
+        let wanted = parse_data_type(&parameter.data_type)?;
+        check_unplanned(&argument)?;
         let argument = context.sql_to_expr(cast(argument, wanted), &DFSchema::empty())?;
         let nodes = check_planned(&argument)?;
         values.insert(parameter.name.clone(), (with_type(argument), nodes));
     }
-    body.with(&values)
+    body.bind_arguments(&values)
 }
 
 /// Gives an argument that is a parameter of the statement the type that the saved query wants, so
@@ -156,11 +156,11 @@ fn with_type(argument: Expr) -> Expr {
 
 /// Returns an argument for each parameter. Arguments come by position or by name, and the other
 /// parameters get their defaults.
-fn by_name<'a>(
+fn match_arguments<'a>(
     parameters: &'a [QueryParameter],
     given: &TableFunctionArgs,
 ) -> Result<Vec<(&'a QueryParameter, SqlExpr)>> {
-    let takes = || format!("it takes {}", listed(parameters));
+    let takes = || format!("it takes {}", format_parameters(parameters));
     let mut arguments: HashMap<&str, SqlExpr> = HashMap::new();
     let mut has_names = false;
     for (position, argument) in given.args.iter().enumerate() {
@@ -182,7 +182,7 @@ fn by_name<'a>(
             }
             FunctionArg::Named { name, arg, .. } => {
                 has_names = true;
-                (named(parameters, &identifier(name))?, arg)
+                (find_parameter(parameters, &identifier(name))?, arg)
             }
             FunctionArg::ExprNamed {
                 name: SqlExpr::Identifier(name),
@@ -190,7 +190,7 @@ fn by_name<'a>(
                 ..
             } => {
                 has_names = true;
-                (named(parameters, &identifier(name))?, arg)
+                (find_parameter(parameters, &identifier(name))?, arg)
             }
             FunctionArg::ExprNamed { name, .. } => {
                 return Err(Error::invalid(format!(
@@ -232,12 +232,12 @@ fn by_name<'a>(
     Ok(all)
 }
 
-fn named<'a>(parameters: &'a [QueryParameter], name: &str) -> Result<&'a QueryParameter> {
+fn find_parameter<'a>(parameters: &'a [QueryParameter], name: &str) -> Result<&'a QueryParameter> {
     let mut all = parameters.iter();
     all.find(|parameter| parameter.name == name).ok_or_else(|| {
         Error::invalid(format!(
             "there is no parameter \"{name}\"; it takes {}",
-            listed(parameters)
+            format_parameters(parameters)
         ))
     })
 }
@@ -280,7 +280,7 @@ mod tests {
             panic!("{sql}");
         };
         let parameters = parameters();
-        let arguments = by_name(&parameters, args)?;
+        let arguments = match_arguments(&parameters, args)?;
         let shown = arguments.iter().map(|(_, value)| value.to_string());
         Ok(shown.collect())
     }
@@ -336,7 +336,7 @@ mod tests {
             let dialect = GenericDialect {};
             let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location();
             let mut tokens = tokens.unwrap();
-            called_as_select(&mut tokens).unwrap();
+            rewrite_call(&mut tokens).unwrap();
             let text: String = tokens.iter().map(|token| token.token.to_string()).collect();
             assert_eq!(text, expected);
         }
@@ -347,7 +347,7 @@ mod tests {
             "CALL 'q'(1)",
         ] {
             let tokens = Tokenizer::new(&GenericDialect {}, sql).tokenize_with_location();
-            let error = called_as_select(&mut tokens.unwrap()).unwrap_err();
+            let error = rewrite_call(&mut tokens.unwrap()).unwrap_err();
             assert!(
                 error.message().contains("write CALL name("),
                 "{sql}: {error}"

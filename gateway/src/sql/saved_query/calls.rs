@@ -14,15 +14,15 @@ use crate::sql::visit::{QueryVisitor, visit};
 ///
 /// # Errors
 /// There are none: the walk refuses nothing.
-pub(crate) fn calls(statement: &DfStatement) -> Result<Vec<TableReference>> {
-    let mut calls = Calls(Vec::new());
+pub(crate) fn find_calls(statement: &DfStatement) -> Result<Vec<TableReference>> {
+    let mut calls = CallFinder(Vec::new());
     visit(statement, &mut calls)?;
     Ok(calls.0)
 }
 
-struct Calls(Vec<TableReference>);
+struct CallFinder(Vec<TableReference>);
 
-impl QueryVisitor for Calls {
+impl QueryVisitor for CallFinder {
     fn table_factor(&mut self, factor: &TableFactor) -> Result<()> {
         // The planner resolves other names, or refuses them.
         if let TableFactor::Table {
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn calls_are_found_behind_every_cte() {
         let sql = "WITH q AS (SELECT * FROM p(1)) SELECT * FROM q(2), q, Public.R(3) WHERE EXISTS (SELECT * FROM \"S\"())";
-        let names: Vec<_> = calls(&statement(sql)).unwrap();
+        let names: Vec<_> = find_calls(&statement(sql)).unwrap();
         let names: Vec<_> = names.iter().map(TableReference::table).collect();
         assert_eq!(names, ["p", "q", "r", "S"]);
     }

@@ -20,9 +20,9 @@ mod parse;
 use volary_catalog::QueryParameter;
 
 pub(crate) use argument::check_defaults;
-pub(crate) use body::{PlannedBody, typed, with_nulls};
-pub(crate) use call::{SavedQueries, called_as_select};
-pub(crate) use calls::{calls, is_plain_call};
+pub(crate) use body::{PlannedBody, bind_nulls, parse_with_types};
+pub(crate) use call::{SavedQueries, rewrite_call};
+pub(crate) use calls::{find_calls, is_plain_call};
 pub(crate) use parse::parse;
 
 /// A statement about saved queries.

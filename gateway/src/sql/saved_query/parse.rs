@@ -8,7 +8,7 @@ use volary_catalog::QueryParameter;
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::SavedQueryStatement;
-use super::body::typed;
+use super::body::parse_with_types;
 use crate::sql::names::{identifier, object_name};
 use crate::sql::syntax::{RECURSION_LIMIT, syntax_error};
 use crate::sql::tokens::{first_words, is_one_of};
@@ -50,7 +50,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<SavedQueryStateme
 fn drop_query(parser: &mut Parser<'_>) -> Result<SavedQueryStatement> {
     let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
     let name = parser.parse_object_name(false).map_err(syntax_error)?;
-    at_end(parser, DROP_FORM)?;
+    expect_end(parser, DROP_FORM)?;
     Ok(SavedQueryStatement::Drop {
         name: object_name(&name)?,
         if_exists,
@@ -61,15 +61,15 @@ fn create_query(parser: &mut Parser<'_>, or_replace: bool) -> Result<SavedQueryS
     let name = parser.parse_object_name(false).map_err(syntax_error)?;
     let name = object_name(&name)?;
     let at = |error: Error| error.at(format!("query {name}"));
-    let parameters = parameters(parser).map_err(at)?;
+    let parameters = parse_parameters(parser).map_err(at)?;
     if !parser.parse_keyword(Keyword::AS) {
         return Err(at(not_understood(parser, CREATE_FORM)));
     }
     let query = parser.parse_query().map_err(syntax_error).map_err(at)?;
-    at_end(parser, CREATE_FORM).map_err(at)?;
+    expect_end(parser, CREATE_FORM).map_err(at)?;
     let sql = query.to_string();
     // This checks the text that the catalog keeps, because each call parses it again.
-    typed(&sql, &parameters).map_err(at)?;
+    parse_with_types(&sql, &parameters).map_err(at)?;
     Ok(SavedQueryStatement::Create {
         name,
         parameters,
@@ -78,7 +78,7 @@ fn create_query(parser: &mut Parser<'_>, or_replace: bool) -> Result<SavedQueryS
     })
 }
 
-fn parameters(parser: &mut Parser<'_>) -> Result<Vec<QueryParameter>> {
+fn parse_parameters(parser: &mut Parser<'_>) -> Result<Vec<QueryParameter>> {
     let mut parameters: Vec<QueryParameter> = Vec::new();
     if !parser.consume_token(&Token::LParen) || parser.consume_token(&Token::RParen) {
         return Ok(parameters);
@@ -132,7 +132,7 @@ fn is_name(name: &str) -> bool {
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-fn at_end(parser: &mut Parser<'_>, form: &str) -> Result<()> {
+fn expect_end(parser: &mut Parser<'_>, form: &str) -> Result<()> {
     while parser.consume_token(&Token::SemiColon) {}
     if parser.peek_token() == Token::EOF {
         return Ok(());

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use volary_node::admission::Admission;
 use volary_node::memory::ProcessMemory;
+use volary_node::message_budget::MessageBudget;
 use volary_node::size::MemorySize;
-use volary_node::unfinished::Unfinished;
 
 use crate::config::Config;
 use crate::statements::Statements;
 
 /// The parts of the gateway that know how much of the limits is in use.
 #[derive(Debug, Clone)]
-pub(crate) struct Usage {
+pub(crate) struct LimitUsage {
     /// The settings.
     pub(crate) config: Arc<Config>,
     /// The places of running statements.
@@ -20,18 +20,18 @@ pub(crate) struct Usage {
     /// The places that are kept for administrators and for queries of the schema `system`.
     pub(crate) kept_places: Arc<Admission>,
     /// The budget for messages that have arrived only in part.
-    pub(crate) unfinished: Unfinished,
+    pub(crate) message_budget: MessageBudget,
 }
 
-impl Usage {
-    fn of(&self, counted: Counted, statements: &Statements) -> u64 {
+impl LimitUsage {
+    fn measure(&self, counted: LimitedQuantity, statements: &Statements) -> u64 {
         let in_use = match counted {
-            Counted::Running => self.places.running(),
-            Counted::Waiting => self.places.waiting(),
-            Counted::InKeptPlaces => self.kept_places.running(),
-            Counted::OfOperators => statements.memory_bytes(),
-            Counted::OfProcess => ProcessMemory::this().in_use(),
-            Counted::Unfinished => self.unfinished.bytes(),
+            LimitedQuantity::Running => self.places.running(),
+            LimitedQuantity::Waiting => self.places.waiting(),
+            LimitedQuantity::KeptPlaces => self.kept_places.running(),
+            LimitedQuantity::OperatorBytes => statements.memory_bytes(),
+            LimitedQuantity::ProcessBytes => ProcessMemory::this().in_use(),
+            LimitedQuantity::MessageBytes => self.message_budget.bytes(),
         };
         in_use as u64
     }
@@ -39,18 +39,18 @@ impl Usage {
 
 /// A quantity that is counted in one place for the whole node.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Counted {
+pub(super) enum LimitedQuantity {
     Running,
     Waiting,
-    InKeptPlaces,
-    OfOperators,
-    OfProcess,
-    Unfinished,
+    KeptPlaces,
+    OperatorBytes,
+    ProcessBytes,
+    MessageBytes,
 }
 
 /// A limit of a gateway.
 #[derive(Debug)]
-pub struct Limit {
+pub struct GatewayLimit {
     /// What the limit applies to: the node, or each user, session, statement, address, connection
     /// or call.
     pub scope: &'static str,
@@ -59,27 +59,27 @@ pub struct Limit {
     /// The setting that sets the limit. `None` if the limit is fixed.
     pub setting: Option<&'static str>,
     /// The value of the limit, in `unit`.
-    pub most: u64,
+    pub value: u64,
     /// The value of the limit in words, if it depends on the machine.
-    pub in_words: Option<String>,
+    pub value_text: Option<String>,
     /// The unit of `most`.
     pub unit: &'static str,
     /// What happens if more is needed than the limit allows.
     pub beyond: &'static str,
     /// The quantity that is in use. `None` if it is not counted in one place.
-    counted: Option<Counted>,
+    quantity: Option<LimitedQuantity>,
     /// The user, if the limit is that of one user alone.
-    pub(super) user: Option<OfUser>,
+    pub(super) user: Option<LimitedUser>,
 }
 
 /// A user who has a limit, and how much of the limit the user has in use.
 #[derive(Debug)]
-pub(super) struct OfUser {
+pub(super) struct LimitedUser {
     pub(super) name: String,
     pub(super) in_use: u64,
 }
 
-impl Limit {
+impl GatewayLimit {
     pub(super) const fn new(
         scope: &'static str,
         name: &'static str,
@@ -91,56 +91,61 @@ impl Limit {
             scope,
             name,
             setting: None,
-            most,
-            in_words: None,
+            value: most,
+            value_text: None,
             unit,
             beyond,
-            counted: None,
+            quantity: None,
             user: None,
         }
     }
 
-    pub(super) fn set_by(self, setting: &'static str) -> Self {
+    pub(super) fn with_setting(self, setting: &'static str) -> Self {
         Self {
             setting: Some(setting),
             ..self
         }
     }
 
-    pub(super) fn counted(self, counted: Counted) -> Self {
+    pub(super) fn with_quantity(self, counted: LimitedQuantity) -> Self {
         Self {
-            counted: Some(counted),
+            quantity: Some(counted),
             ..self
         }
     }
 
-    pub(super) fn in_words(self, words: impl Into<String>) -> Self {
+    pub(super) fn with_value_text(self, words: impl Into<String>) -> Self {
         Self {
-            in_words: Some(words.into()),
+            value_text: Some(words.into()),
             ..self
         }
     }
 
-    pub(super) fn of_machine(self, size: MemorySize) -> Self {
+    pub(super) fn with_share_of_memory(self, size: MemorySize) -> Self {
         match size {
             MemorySize::Bytes(_) => self,
-            MemorySize::Percent(_) => self.in_words(format!("{size} of the machine's memory")),
+            MemorySize::Percent(_) => {
+                self.with_value_text(format!("{size} of the machine's memory"))
+            }
         }
     }
 
-    pub(super) fn of_user(self, name: &str, in_use: u64) -> Self {
+    pub(super) fn for_user(self, name: &str, in_use: u64) -> Self {
         let name = name.to_owned();
         Self {
-            user: Some(OfUser { name, in_use }),
+            user: Some(LimitedUser { name, in_use }),
             ..self
         }
     }
 
-    pub(super) fn in_use(&self, usage: &Usage, statements: &Statements) -> Option<u64> {
-        let of_node = || {
-            let counted = self.counted?;
-            Some(usage.of(counted, statements))
+    pub(super) fn in_use(&self, usage: &LimitUsage, statements: &Statements) -> Option<u64> {
+        let node_usage = || {
+            let counted = self.quantity?;
+            Some(usage.measure(counted, statements))
         };
-        self.user.as_ref().map(|user| user.in_use).or_else(of_node)
+        self.user
+            .as_ref()
+            .map(|user| user.in_use)
+            .or_else(node_usage)
     }
 }

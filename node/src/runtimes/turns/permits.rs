@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::usage::{Kind, NEW_FOR, WorkUsage};
-use crate::admission::{Admission, Place};
+use super::usage::{NEW_WORK_TIME, WorkKind, WorkUsage};
+use crate::admission::{Admission, RunPlace};
 
 /// The permits of all works. Clones share them.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub(super) struct Permits {
 impl Permits {
     /// Creates `at_a_time` permits for new work, and as many for long work.
     pub(super) fn new(at_a_time: usize) -> Self {
-        let passed_on = most_passed_on(at_a_time);
+        let passed_on = max_passed_on(at_a_time);
         Self {
             // A user's point query is not kept waiting by a few statements of the same user that
             // take long to plan.
@@ -34,27 +34,30 @@ impl Permits {
     /// Returns the number of threads that the polls need which compute at the same time. It
     /// includes threads for polls that go on after their permits were passed on.
     pub(super) fn threads(at_a_time: usize) -> usize {
-        2 * (at_a_time + most_passed_on(at_a_time))
+        2 * (at_a_time + max_passed_on(at_a_time))
     }
 
     /// Returns the permits for work of a kind.
-    pub(super) fn of(&self, kind: Kind) -> &KindPermits {
+    pub(super) fn of(&self, kind: WorkKind) -> &KindPermits {
         match kind {
-            Kind::New => &self.new,
-            Kind::Long => &self.long,
+            WorkKind::New => &self.new,
+            WorkKind::Long => &self.long,
         }
     }
 
     /// Passes on the permits that are kept for too long. Never ends. It must not run on the runtime
     /// whose tasks have the permits.
     pub(super) async fn pass_on(&self) {
-        futures::join!(self.new.pass_on(NEW_FOR), self.long.pass_on(NEW_FOR));
+        futures::join!(
+            self.new.pass_on(NEW_WORK_TIME),
+            self.long.pass_on(NEW_WORK_TIME)
+        );
     }
 }
 
 /// Returns how many permits of each kind may be passed on at a time. While as many polls as that go
 /// on without a permit, other tasks wait until one of the polls has ended.
-fn most_passed_on(at_a_time: usize) -> usize {
+fn max_passed_on(at_a_time: usize) -> usize {
     at_a_time.max(8)
 }
 
@@ -66,7 +69,7 @@ struct Shared {
     /// Serves one user after the other, and for each user one work after the other.
     places: Admission,
     /// Limit on the permits whose holders go on computing after their permit was passed on.
-    most_passed_on: usize,
+    max_passed_on: usize,
     holders: Mutex<Holders>,
     /// Wakes the task that passes permits on, because the last permit was lent.
     all_lent: Notify,
@@ -84,12 +87,12 @@ struct Holder {
     since: Instant,
     usage: Arc<WorkUsage>,
     /// The permit. It is `None` only while the node shuts down.
-    place: Option<Place>,
+    place: Option<RunPlace>,
     is_passed_on: bool,
 }
 
 /// Waits for a permit. The permit is `None` only if the node shuts down.
-pub(super) type PermitWait = Pin<Box<dyn Future<Output = Option<Place>> + Send>>;
+pub(super) type PermitWait = Pin<Box<dyn Future<Output = Option<RunPlace>> + Send>>;
 
 impl KindPermits {
     /// Creates permits. At most `most_of_user` tasks of one user compute at a time, whether or not
@@ -98,15 +101,15 @@ impl KindPermits {
         let places = Admission::new("tasks", permits, usize::MAX);
         Self(Arc::new(Shared {
             places: places.with_max_running_per_user(most_of_user),
-            most_passed_on,
+            max_passed_on: most_passed_on,
             holders: Mutex::default(),
             all_lent: Notify::new(),
         }))
     }
 
     /// Lends a permit to the work to which `usage` belongs. Returns `None` if it has to wait.
-    pub(super) fn try_lend(&self, usage: &Arc<WorkUsage>) -> Option<Lent> {
-        let place = self.0.places.try_enter_of(&usage.user(), None)?;
+    pub(super) fn try_lend(&self, usage: &Arc<WorkUsage>) -> Option<LentPermit> {
+        let place = self.0.places.try_enter(&usage.user(), None)?;
         Some(self.lend(Some(place), usage))
     }
 
@@ -115,11 +118,11 @@ impl KindPermits {
         let (shared, user) = (Arc::clone(&self.0), usage.user());
         // Two works never have the same address at the same time.
         let work = Arc::as_ptr(usage).addr();
-        Box::pin(async move { shared.places.enter_of(&user, &work, None).await.ok() })
+        Box::pin(async move { shared.places.enter(&user, &work, None).await.ok() })
     }
 
     /// Records that the work to which `usage` belongs holds the permit from now on.
-    pub(super) fn lend(&self, place: Option<Place>, usage: &Arc<WorkUsage>) -> Lent {
+    pub(super) fn lend(&self, place: Option<RunPlace>, usage: &Arc<WorkUsage>) -> LentPermit {
         let mut holders = self.0.holders.lock();
         let number = holders.next;
         holders.next += 1;
@@ -131,17 +134,17 @@ impl KindPermits {
             is_passed_on: false,
         });
         drop(holders);
-        if !self.0.places.has_free() {
+        if !self.0.places.has_free_place() {
             self.0.all_lent.notify_one();
         }
-        Lent {
+        LentPermit {
             permits: self.clone(),
             number: Some(number),
         }
     }
 
     /// Returns whether a poll computes that began less than `longest` ago.
-    pub(super) fn has_fresh(&self, longest: Duration) -> bool {
+    pub(super) fn has_recent_poll(&self, longest: Duration) -> bool {
         let holders = self.0.holders.lock();
         holders
             .all
@@ -154,7 +157,7 @@ impl KindPermits {
     pub(super) async fn pass_on(&self, longest: Duration) {
         loop {
             self.0.all_lent.notified().await;
-            while !self.0.places.has_free() {
+            while !self.0.places.has_free_place() {
                 tokio::time::sleep(longest).await;
                 self.pass_on_once(longest);
             }
@@ -164,12 +167,12 @@ impl KindPermits {
     pub(super) fn pass_on_once(&self, longest: Duration) {
         let mut holders = self.0.holders.lock();
         let passed_on = holders.all.iter().filter(|holder| holder.is_passed_on);
-        let more = self.0.most_passed_on.saturating_sub(passed_on.count());
-        let kept_too_long =
+        let more = self.0.max_passed_on.saturating_sub(passed_on.count());
+        let is_overdue =
             |holder: &&mut Holder| !holder.is_passed_on && holder.since.elapsed() >= longest;
-        for holder in holders.all.iter_mut().filter(kept_too_long).take(more) {
+        for holder in holders.all.iter_mut().filter(is_overdue).take(more) {
             holder.is_passed_on = true;
-            holder.usage.add_time(NEW_FOR);
+            holder.usage.add_time(NEW_WORK_TIME);
             if let Some(place) = &mut holder.place {
                 place.share();
             }
@@ -194,13 +197,13 @@ impl fmt::Debug for KindPermits {
 }
 
 /// A permit that is returned when this is dropped.
-pub(super) struct Lent {
+pub(super) struct LentPermit {
     permits: KindPermits,
     /// The number of the holder. It is `None` once the permit was returned.
     number: Option<u64>,
 }
 
-impl Lent {
+impl LentPermit {
     /// Returns the permit. Returns whether a task that waited has got one because of that.
     pub(super) fn give_back(mut self) -> bool {
         self.end()
@@ -216,11 +219,11 @@ impl Lent {
         let holder = position.map(|position| holders.all.swap_remove(position));
         drop(holders);
         let place = holder.and_then(|holder| holder.place);
-        place.is_some_and(Place::give_back)
+        place.is_some_and(RunPlace::give_back)
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentPermit {
     fn drop(&mut self) {
         self.end();
     }

@@ -7,43 +7,43 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::permits::{KindPermits, Lent, PermitWait, Permits};
-use super::usage::{Kind, NEW_FOR, WorkUsage, WorksFor};
-use crate::admission::Place;
+use super::permits::{KindPermits, LentPermit, PermitWait, Permits};
+use super::usage::{CurrentWorkGuard, NEW_WORK_TIME, WorkKind, WorkUsage};
+use crate::admission::RunPlace;
 
 /// Time for which a long poll pauses when new work computes. It is also the time between two looks
 /// at whether new work computes.
 pub(super) const PAUSE: Duration = Duration::from_millis(1);
 /// Limit on the pauses of a poll, as a multiple of the time for which it has computed. So a long
 /// poll gets at least a third of a thread.
-const MOST_PAUSES: u32 = 2;
+const MAX_PAUSES: u32 = 2;
 
 thread_local! {
     /// The poll that has a permit on this thread.
-    static POLL: RefCell<Option<PollInTurn>> = const { RefCell::new(None) };
+    static POLL: RefCell<Option<PermittedPoll>> = const { RefCell::new(None) };
 }
 
 /// A poll that has a permit.
-struct PollInTurn {
+struct PermittedPoll {
     /// The permits of the work that a long poll gives way to.
     new: KindPermits,
     usage: Arc<WorkUsage>,
     since: Instant,
-    looked: Instant,
+    last_check: Instant,
     paused: Duration,
 }
 
-impl PollInTurn {
-    fn computed(&self) -> Duration {
+impl PermittedPoll {
+    fn computing_time(&self) -> Duration {
         self.since.elapsed().saturating_sub(self.paused)
     }
 
     fn is_long(&self) -> bool {
-        self.computed() >= NEW_FOR || self.usage.kind() == Kind::Long
+        self.computing_time() >= NEW_WORK_TIME || self.usage.kind() == WorkKind::Long
     }
 
     fn may_pause(&self) -> bool {
-        self.paused < self.computed() * MOST_PAUSES
+        self.paused < self.computing_time() * MAX_PAUSES
     }
 }
 
@@ -52,20 +52,24 @@ impl PollInTurn {
 ///
 /// A permit decides only when a poll begins. A poll of several seconds would compute beside short
 /// queries for all that time.
-pub(crate) fn give_way(is_ended: impl Fn() -> bool) {
+pub(crate) fn yield_to_new_work(is_ended: impl Fn() -> bool) {
     POLL.with_borrow_mut(|poll| {
         let Some(poll) = poll else {
             return;
         };
-        if poll.looked.elapsed() < PAUSE {
+        if poll.last_check.elapsed() < PAUSE {
             return;
         }
-        while poll.is_long() && poll.may_pause() && poll.new.has_fresh(NEW_FOR) && !is_ended() {
+        while poll.is_long()
+            && poll.may_pause()
+            && poll.new.has_recent_poll(NEW_WORK_TIME)
+            && !is_ended()
+        {
             let began = Instant::now();
             std::thread::sleep(PAUSE);
             poll.paused += began.elapsed();
         }
-        poll.looked = Instant::now();
+        poll.last_check = Instant::now();
     });
 }
 
@@ -77,9 +81,9 @@ pub(crate) struct Task {
     permits: Permits,
     usage: Arc<WorkUsage>,
     /// The permit that the task waits for, and its kind.
-    waiting: Option<(Kind, PermitWait)>,
+    waiting: Option<(WorkKind, PermitWait)>,
     /// True if the thread must look at other tasks before this one takes a permit again.
-    gives_way: bool,
+    must_yield: bool,
 }
 
 impl fmt::Debug for Task {
@@ -97,7 +101,7 @@ impl Task {
             permits,
             usage,
             waiting: None,
-            gives_way: false,
+            must_yield: false,
         }
     }
 
@@ -112,10 +116,10 @@ impl Task {
             return poll(cx);
         }
         let permit = ready!(self.poll_permit(cx));
-        let polling = Polling::begin(&self.permits, &self.usage);
+        let polling = PollGuard::begin(&self.permits, &self.usage);
         let polled = poll(cx);
         drop(polling);
-        self.gives_way = permit.give_back() && polled.is_ready();
+        self.must_yield = permit.give_back() && polled.is_ready();
         polled
     }
 
@@ -126,9 +130,9 @@ impl Task {
     /// other thread takes it. If this task got another permit and computed at once, the woken task
     /// would keep its permit unused for as long as that poll takes. Two such tasks kept all short
     /// queries waiting for seconds.
-    fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<Lent> {
+    fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<LentPermit> {
         loop {
-            if std::mem::take(&mut self.gives_way) {
+            if std::mem::take(&mut self.must_yield) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -148,7 +152,7 @@ impl Task {
                 return Poll::Ready(self.permits.of(kind).lend(place, &self.usage));
             }
             // Other tasks of this work have computed in the meantime and made it long.
-            self.gives_way = place.is_some_and(Place::give_back);
+            self.must_yield = place.is_some_and(RunPlace::give_back);
         }
     }
 }
@@ -168,41 +172,41 @@ pub(super) fn on_another_thread<T>(done: impl FnOnce() -> T) -> T {
 }
 
 /// Counts the time of a poll, even if the poll panics.
-struct Polling {
-    _works_for: WorksFor,
+struct PollGuard {
+    _works_for: CurrentWorkGuard,
 }
 
-impl Polling {
+impl PollGuard {
     fn begin(permits: &Permits, usage: &Arc<WorkUsage>) -> Self {
         let now = Instant::now();
-        POLL.set(Some(PollInTurn {
+        POLL.set(Some(PermittedPoll {
             new: permits.new.clone(),
             usage: Arc::clone(usage),
             since: now,
-            looked: now,
+            last_check: now,
             paused: Duration::ZERO,
         }));
         Self {
-            _works_for: WorksFor::begin(usage),
+            _works_for: CurrentWorkGuard::begin(usage),
         }
     }
 }
 
-impl Drop for Polling {
+impl Drop for PollGuard {
     fn drop(&mut self) {
         if let Some(poll) = POLL.take() {
-            poll.usage.add_time(poll.computed());
+            poll.usage.add_time(poll.computing_time());
         }
     }
 }
 
 /// A future that is polled only while its task has a permit.
-pub(crate) struct InTurns<F> {
+pub(crate) struct PermittedFuture<F> {
     task: Task,
     future: Pin<Box<F>>,
 }
 
-impl<F> InTurns<F> {
+impl<F> PermittedFuture<F> {
     pub(crate) fn new(task: Task, future: F) -> Self {
         Self {
             task,
@@ -211,7 +215,7 @@ impl<F> InTurns<F> {
     }
 }
 
-impl<F: Future> Future for InTurns<F> {
+impl<F: Future> Future for PermittedFuture<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -226,13 +230,13 @@ mod tests {
 
     #[test]
     fn a_poll_pauses_for_a_limited_part_of_its_time() {
-        let began_before = |seconds, paused| PollInTurn {
+        let began_before = |seconds, paused| PermittedPoll {
             new: Permits::new(1).new,
             usage: Arc::new(WorkUsage::of_user(0)),
             since: Instant::now()
                 .checked_sub(Duration::from_secs(seconds))
                 .unwrap(),
-            looked: Instant::now(),
+            last_check: Instant::now(),
             paused: Duration::from_secs(paused),
         };
         assert!(began_before(1000, 0).may_pause());

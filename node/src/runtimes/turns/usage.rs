@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Computing time after which work is long. Before that it is new. It is also the longest time that
 /// a poll keeps its permit.
-pub(super) const NEW_FOR: Duration = Duration::from_millis(20);
+pub(super) const NEW_WORK_TIME: Duration = Duration::from_millis(20);
 
 thread_local! {
     /// The usage of the work that this thread currently works for.
@@ -15,7 +15,7 @@ thread_local! {
 }
 
 /// Returns the usage of the work that this thread works for, or `None` if it works for none.
-pub(crate) fn current() -> Option<Arc<WorkUsage>> {
+pub(crate) fn current_usage() -> Option<Arc<WorkUsage>> {
     CURRENT.with_borrow(Option::clone)
 }
 
@@ -30,7 +30,7 @@ pub(super) fn is_abandoned() -> bool {
 pub(crate) struct WorkUsage {
     /// Number of the user whose work it is.
     user: u32,
-    micros: AtomicU64,
+    computed_micros: AtomicU64,
     bytes: AtomicUsize,
     /// True if nobody waits for the result of the work any more.
     is_abandoned: AtomicBool,
@@ -38,7 +38,7 @@ pub(crate) struct WorkUsage {
 
 /// The kind of a work, which decides what permits it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WorkKind {
     New,
     Long,
 }
@@ -47,7 +47,7 @@ impl WorkUsage {
     pub(super) fn of_user(user: u32) -> Self {
         Self {
             user,
-            micros: AtomicU64::new(0),
+            computed_micros: AtomicU64::new(0),
             bytes: AtomicUsize::new(0),
             is_abandoned: AtomicBool::new(false),
         }
@@ -60,7 +60,7 @@ impl WorkUsage {
     /// Adds computing time.
     pub(super) fn add_time(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        self.micros.fetch_add(micros, Ordering::Relaxed);
+        self.computed_micros.fetch_add(micros, Ordering::Relaxed);
     }
 
     /// Notes that the operators of the work hold this many more bytes.
@@ -83,25 +83,25 @@ impl WorkUsage {
         self.is_abandoned.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn kind(&self) -> Kind {
-        if u128::from(self.micros.load(Ordering::Relaxed)) < NEW_FOR.as_micros() {
-            Kind::New
+    pub(super) fn kind(&self) -> WorkKind {
+        if u128::from(self.computed_micros.load(Ordering::Relaxed)) < NEW_WORK_TIME.as_micros() {
+            WorkKind::New
         } else {
-            Kind::Long
+            WorkKind::Long
         }
     }
 }
 
 /// Makes the thread work for the previous work again when it is dropped.
-pub(super) struct WorksFor(Option<Arc<WorkUsage>>);
+pub(super) struct CurrentWorkGuard(Option<Arc<WorkUsage>>);
 
-impl WorksFor {
+impl CurrentWorkGuard {
     pub(super) fn begin(usage: &Arc<WorkUsage>) -> Self {
         Self(CURRENT.replace(Some(Arc::clone(usage))))
     }
 }
 
-impl Drop for WorksFor {
+impl Drop for CurrentWorkGuard {
     fn drop(&mut self) {
         CURRENT.set(self.0.take());
     }

@@ -26,7 +26,7 @@ pub(super) enum Condition {
     In(Expr, HashSet<ScalarValue>),
     /// The condition `(left) OR (right)`, where the two sides cannot be merged further. It is used
     /// for keys that may be NULL.
-    Either(Expr, Vec<Condition>),
+    NullOr(Expr, Vec<Condition>),
 }
 
 impl Condition {
@@ -34,15 +34,15 @@ impl Condition {
     /// not the same kind of condition on the same key.
     pub(super) fn or(self, other: &Self) -> Option<Self> {
         match (self, other) {
-            (Self::AtLeast(key, left), Self::AtLeast(other, right)) if same(&key, other) => {
+            (Self::AtLeast(key, left), Self::AtLeast(other, right)) if is_same_key(&key, other) => {
                 let smaller = if left <= *right { left } else { right.clone() };
                 Some(Self::AtLeast(key, smaller))
             }
-            (Self::AtMost(key, left), Self::AtMost(other, right)) if same(&key, other) => {
+            (Self::AtMost(key, left), Self::AtMost(other, right)) if is_same_key(&key, other) => {
                 let larger = if left >= *right { left } else { right.clone() };
                 Some(Self::AtMost(key, larger))
             }
-            (Self::In(key, mut left), Self::In(other, right)) if same(&key, other) => {
+            (Self::In(key, mut left), Self::In(other, right)) if is_same_key(&key, other) => {
                 left.extend(right.iter().cloned());
                 Some(Self::In(key, left))
             }
@@ -71,7 +71,7 @@ impl Condition {
                 Arc::new(InListExpr::try_new(key, values, false, schema)?)
             }
             Self::In(key, values) => Arc::new(KeySetExpr::from_scalars(key, values)?),
-            Self::Either(nulls, conditions) => {
+            Self::NullOr(nulls, conditions) => {
                 let mut parts = Vec::new();
                 for condition in conditions {
                     parts.push(condition.into_expression(schema)?);
@@ -87,6 +87,6 @@ impl Condition {
 }
 
 /// Returns whether two conditions are on the same key.
-pub(super) fn same(left: &Expr, right: &Expr) -> bool {
+pub(super) fn is_same_key(left: &Expr, right: &Expr) -> bool {
     left.as_ref() == right.as_ref()
 }

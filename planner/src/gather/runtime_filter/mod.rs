@@ -11,18 +11,18 @@
 mod condition;
 /// Decides which expressions cannot fail.
 mod fallible;
-/// Derives a filter on one key from a filter on several keys.
-mod one_key;
 /// Places a filter within a fragment.
-mod place;
+mod fragment_filter;
+/// Takes filters down a plan, as far as they may go.
+mod push_down;
 /// Reads the filters of joins.
 mod reader;
-/// Takes filters down a plan, as far as they may go.
-mod take_down;
+/// Decides which conditions leave out enough rows to be sent.
+mod selectivity;
+/// Derives a filter on one key from a filter on several keys.
+mod single_key;
 #[cfg(test)]
 mod tests;
-/// Decides which conditions leave out enough rows to be sent.
-mod worth;
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,32 +35,32 @@ use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, InListEx
 use datafusion::physical_expr::utils::{conjunction, split_conjunction};
 use futures::FutureExt;
 
-pub(crate) use one_key::{known_keys, of_each_key};
-pub(crate) use place::place;
-pub(crate) use take_down::take_down;
+pub(crate) use fragment_filter::filter_fragment;
+pub(crate) use push_down::push_down;
+pub(crate) use single_key::{resolved_keys, split_by_key};
 
 use fallible::may_fail;
-use reader::{Keep, Reader};
+use reader::{FilterReader, KeptRows};
 
 type Expr = Arc<dyn PhysicalExpr>;
 
 /// The rows that can find a partner.
 #[derive(Debug, Clone)]
-pub(crate) enum Narrowed {
+pub(crate) enum NarrowedRows {
     /// All rows, as far as is known.
     All,
     /// No row, so that the fragment need not run.
     None,
     /// The rows for which this expression is true. The expression can be sent to workers.
-    To(Expr),
+    Matching(Expr),
 }
 
-impl fmt::Display for Narrowed {
+impl fmt::Display for NarrowedRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All => f.write_str("all rows"),
             Self::None => f.write_str("no row"),
-            Self::To(filter) => {
+            Self::Matching(filter) => {
                 let mut separator = "";
                 for part in split_conjunction(filter) {
                     f.write_str(separator)?;
@@ -82,12 +82,12 @@ impl fmt::Display for Narrowed {
 ///
 /// # Errors
 /// An error if an expression does not fit `schema`, the schema of the fragment's rows.
-pub(crate) fn narrowed(
+pub(crate) fn narrow(
     filters: &[Expr],
     schema: &Schema,
     statistics: &Statistics,
     max_values: usize,
-) -> Result<Narrowed> {
+) -> Result<NarrowedRows> {
     let mut parts = Vec::new();
     for filter in filters {
         let Some(dynamic) = filter.downcast_ref::<DynamicFilterPhysicalExpr>() else {
@@ -98,11 +98,11 @@ pub(crate) fn narrowed(
         if dynamic.wait_complete().now_or_never().is_none() {
             continue;
         }
-        match (Reader { max_values }).read(&dynamic.current()?) {
-            Keep::All => {}
-            Keep::None => return Ok(Narrowed::None),
-            Keep::Where(conditions) => {
-                for condition in worth::sending(&conditions, statistics) {
+        match (FilterReader { max_values }).read(&dynamic.current()?) {
+            KeptRows::All => {}
+            KeptRows::None => return Ok(NarrowedRows::None),
+            KeptRows::Where(conditions) => {
+                for condition in selectivity::select_useful(&conditions, statistics) {
                     let part = condition.into_expression(schema)?;
                     // Workers may evaluate the filter before other conditions, so it must not fail.
                     if !may_fail(&part, schema) {
@@ -113,8 +113,8 @@ pub(crate) fn narrowed(
         }
     }
     Ok(if parts.is_empty() {
-        Narrowed::All
+        NarrowedRows::All
     } else {
-        Narrowed::To(conjunction(parts))
+        NarrowedRows::Matching(conjunction(parts))
     })
 }

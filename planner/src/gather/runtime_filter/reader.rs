@@ -14,47 +14,47 @@ use datafusion::physical_expr::utils::split_conjunction;
 
 use super::Expr;
 use super::condition::Condition;
-use super::one_key::is_known;
+use super::single_key::is_resolved;
 
 /// The rows that a filter keeps, as a conjunction of conditions.
-pub(super) enum Keep {
+pub(super) enum KeptRows {
     All,
     None,
     Where(Vec<Condition>),
 }
 
 /// Reads the filters of joins.
-pub(super) struct Reader {
+pub(super) struct FilterReader {
     /// Maximum length of a list of keys. Longer lists are ignored.
     pub(super) max_values: usize,
 }
 
-impl Reader {
+impl FilterReader {
     /// Reads a filter of [`datafusion::physical_plan::joins::HashJoinExec`]: bounds and lists of
     /// keys, by partition of the join in a CASE. Anything else that the join writes, such as a
     /// reference to its hash table, keeps all rows.
-    pub(super) fn read(&self, filter: &Expr) -> Keep {
+    pub(super) fn read(&self, filter: &Expr) -> KeptRows {
         let mut all = Vec::new();
         for part in split_conjunction(filter) {
             match self.read_part(part) {
-                Keep::All => {}
-                Keep::None => return Keep::None,
-                Keep::Where(conditions) => all.extend(conditions),
+                KeptRows::All => {}
+                KeptRows::None => return KeptRows::None,
+                KeptRows::Where(conditions) => all.extend(conditions),
             }
         }
         if all.is_empty() {
-            Keep::All
+            KeptRows::All
         } else {
-            Keep::Where(all)
+            KeptRows::Where(all)
         }
     }
 
-    fn read_part(&self, part: &Expr) -> Keep {
+    fn read_part(&self, part: &Expr) -> KeptRows {
         if let Some(literal) = part.downcast_ref::<Literal>() {
             return match literal.value() {
-                ScalarValue::Boolean(Some(true)) => Keep::All,
-                ScalarValue::Boolean(_) => Keep::None,
-                _ => Keep::All,
+                ScalarValue::Boolean(Some(true)) => KeptRows::All,
+                ScalarValue::Boolean(_) => KeptRows::None,
+                _ => KeptRows::All,
             };
         }
         if let Some(binary) = part.downcast_ref::<BinaryExpr>() {
@@ -68,120 +68,122 @@ impl Reader {
             let branches = branches
                 .chain(case.else_expr())
                 .map(|branch| self.read(branch));
-            return self.any_of(branches);
+            return self.merge_branches(branches);
         }
-        Keep::All
+        KeptRows::All
     }
 
-    fn read_binary(&self, binary: &BinaryExpr) -> Keep {
+    fn read_binary(&self, binary: &BinaryExpr) -> KeptRows {
         let (left, right) = (binary.left(), binary.right());
         if *binary.op() == Operator::Or {
             // This is `key IS NULL OR …`, which a join writes if NULL keys can match.
-            if !only_null_checks(left) || !is_known(left) {
-                return Keep::All;
+            if !is_null_check(left) || !is_resolved(left) {
+                return KeptRows::All;
             }
             return match self.read(right) {
-                Keep::All => Keep::All,
-                Keep::None => Keep::Where(vec![Condition::Either(Arc::clone(left), Vec::new())]),
-                Keep::Where(conditions) => {
-                    Keep::Where(vec![Condition::Either(Arc::clone(left), conditions)])
+                KeptRows::All => KeptRows::All,
+                KeptRows::None => {
+                    KeptRows::Where(vec![Condition::NullOr(Arc::clone(left), Vec::new())])
+                }
+                KeptRows::Where(conditions) => {
+                    KeptRows::Where(vec![Condition::NullOr(Arc::clone(left), conditions)])
                 }
             };
         }
         let Some(bound) = right.downcast_ref::<Literal>() else {
-            return Keep::All;
+            return KeptRows::All;
         };
         let (key, bound) = (Arc::clone(left), bound.value().clone());
         match binary.op() {
-            _ if bound.is_null() || !is_known(&key) => Keep::All,
-            Operator::GtEq => Keep::Where(vec![Condition::AtLeast(key, bound)]),
-            Operator::LtEq => Keep::Where(vec![Condition::AtMost(key, bound)]),
-            _ => Keep::All,
+            _ if bound.is_null() || !is_resolved(&key) => KeptRows::All,
+            Operator::GtEq => KeptRows::Where(vec![Condition::AtLeast(key, bound)]),
+            Operator::LtEq => KeptRows::Where(vec![Condition::AtMost(key, bound)]),
+            _ => KeptRows::All,
         }
     }
 
     /// Reads a list of keys. A list of several keys together becomes one list for each key, which
     /// can be compared with statistics and encoded. Keys that are unknown at the place of the
     /// filter are ignored.
-    fn read_list(&self, list: &InListExpr) -> Keep {
+    fn read_list(&self, list: &InListExpr) -> KeptRows {
         if list.negated() {
-            return Keep::All;
+            return KeptRows::All;
         }
         let literals = list.list().iter().map(|item| {
             let literal = item.downcast_ref::<Literal>();
             literal.map(Literal::value)
         });
         let Some(values) = literals.collect::<Option<Vec<_>>>() else {
-            return Keep::All;
+            return KeptRows::All;
         };
         let keys = match list.expr().downcast_ref::<ScalarFunctionExpr>() {
             Some(function) if function.name() == "struct" => function.args().to_vec(),
             _ => {
                 let set = values.into_iter().cloned().collect();
-                return self.keep_lists(vec![Condition::In(Arc::clone(list.expr()), set)]);
+                return self.keep_usable(vec![Condition::In(Arc::clone(list.expr()), set)]);
             }
         };
         let mut lists = vec![HashSet::new(); keys.len()];
         for value in values {
             let ScalarValue::Struct(row) = value else {
-                return Keep::All;
+                return KeptRows::All;
             };
             if add_row(row, &mut lists).is_none() {
-                return Keep::All;
+                return KeptRows::All;
             }
         }
         let conditions = keys.into_iter().zip(lists);
-        self.keep_lists(
+        self.keep_usable(
             conditions
                 .map(|(key, set)| Condition::In(key, set))
                 .collect(),
         )
     }
 
-    fn keep_lists(&self, conditions: Vec<Condition>) -> Keep {
+    fn keep_usable(&self, conditions: Vec<Condition>) -> KeptRows {
         let kept: Vec<_> = conditions
             .into_iter()
-            .filter(|condition| self.is_of_use(condition))
+            .filter(|condition| self.is_usable(condition))
             .collect();
         if kept.is_empty() {
-            Keep::All
+            KeptRows::All
         } else {
-            Keep::Where(kept)
+            KeptRows::Where(kept)
         }
     }
 
     /// Returns whether a condition can be used. A list must be short enough, and its key must be
     /// known.
-    fn is_of_use(&self, condition: &Condition) -> bool {
+    fn is_usable(&self, condition: &Condition) -> bool {
         match condition {
-            Condition::In(key, set) => set.len() <= self.max_values && is_known(key),
+            Condition::In(key, set) => set.len() <= self.max_values && is_resolved(key),
             _ => true,
         }
     }
 
     /// Returns the union of the branches: the conditions that every branch has on the same key,
     /// widened to hold for all branches.
-    fn any_of(&self, branches: impl Iterator<Item = Keep>) -> Keep {
+    fn merge_branches(&self, branches: impl Iterator<Item = KeptRows>) -> KeptRows {
         let mut merged: Option<Vec<Condition>> = None;
         for branch in branches {
             let conditions = match branch {
-                Keep::All => return Keep::All,
-                Keep::None => continue,
-                Keep::Where(conditions) => conditions,
+                KeptRows::All => return KeptRows::All,
+                KeptRows::None => continue,
+                KeptRows::Where(conditions) => conditions,
             };
             merged = Some(match merged {
                 None => conditions,
-                Some(so_far) => so_far
+                Some(previous) => previous
                     .into_iter()
                     .filter_map(|left| conditions.iter().find_map(|right| left.clone().or(right)))
-                    .filter(|condition| self.is_of_use(condition))
+                    .filter(|condition| self.is_usable(condition))
                     .collect(),
             });
         }
         match merged {
-            None => Keep::None,
-            Some(conditions) if conditions.is_empty() => Keep::All,
-            Some(conditions) => Keep::Where(conditions),
+            None => KeptRows::None,
+            Some(conditions) if conditions.is_empty() => KeptRows::All,
+            Some(conditions) => KeptRows::Where(conditions),
         }
     }
 }
@@ -195,7 +197,7 @@ fn add_row(row: &StructArray, lists: &mut [HashSet<ScalarValue>]) -> Option<()> 
     (row.num_columns() == lists.len()).then_some(())
 }
 
-fn only_null_checks(expression: &Expr) -> bool {
+fn is_null_check(expression: &Expr) -> bool {
     if expression.is::<IsNullExpr>() {
         return true;
     }
@@ -203,7 +205,7 @@ fn only_null_checks(expression: &Expr) -> bool {
         .downcast_ref::<BinaryExpr>()
         .is_some_and(|binary| {
             *binary.op() == Operator::Or
-                && only_null_checks(binary.left())
-                && only_null_checks(binary.right())
+                && is_null_check(binary.left())
+                && is_null_check(binary.right())
         })
 }

@@ -60,7 +60,7 @@ fn complete(filter: Expr) -> Expr {
 }
 
 fn shown(filter: Expr) -> String {
-    let narrowed = narrowed(&[complete(filter)], &schema(), &statistics(), 10).unwrap();
+    let narrowed = narrow(&[complete(filter)], &schema(), &statistics(), 10).unwrap();
     narrowed.to_string()
 }
 
@@ -155,7 +155,7 @@ fn a_join_that_is_not_ready_keeps_all_rows() {
     let dynamic = DynamicFilterPhysicalExpr::new(vec![key()], lit(true));
     dynamic.update(listed(&[1])).unwrap();
     let filter: Expr = Arc::new(dynamic);
-    let narrowed = narrowed(&[filter], &schema(), &statistics(), 10).unwrap();
+    let narrowed = narrow(&[filter], &schema(), &statistics(), 10).unwrap();
     assert_eq!(narrowed.to_string(), "all rows");
 }
 
@@ -204,7 +204,7 @@ fn of_two_keys(rows: &[(i64, &str)]) -> Arc<DynamicFilterPhysicalExpr> {
 fn a_filter_on_two_keys_says_something_of_each_alone() {
     let both = of_two_keys(&[(40, "a"), (70, "b"), (900, "b")]);
     let says = |filter: &Expr| {
-        let narrowed = narrowed(std::slice::from_ref(filter), &schema(), &statistics(), 10);
+        let narrowed = narrow(std::slice::from_ref(filter), &schema(), &statistics(), 10);
         narrowed.unwrap().to_string()
     };
     let whole: Expr = Arc::clone(&both) as _;
@@ -212,7 +212,7 @@ fn a_filter_on_two_keys_says_something_of_each_alone() {
         says(&whole),
         "k@0 >= 40 AND name@1 >= a AND k@0 IN (3 values) AND name@1 IN (2 values)"
     );
-    let each = of_each_key(&both).unwrap();
+    let each = split_by_key(&both).unwrap();
     let said: Vec<_> = each.iter().map(says).collect();
     assert_eq!(
         said,
@@ -221,7 +221,7 @@ fn a_filter_on_two_keys_says_something_of_each_alone() {
             "name@1 >= a AND name@1 IN (2 values)"
         ]
     );
-    let keys = each.iter().map(|filter| known_keys(filter).count());
+    let keys = each.iter().map(|filter| resolved_keys(filter).count());
     assert_eq!(keys.collect::<Vec<_>>(), [1, 1]);
 }
 
@@ -244,8 +244,8 @@ fn a_key_that_is_not_there_keeps_the_rows_that_its_null_would() {
     let dynamic = Arc::new(DynamicFilterPhysicalExpr::new(vec![key(), name], lit(true)));
     dynamic.update(filter.unwrap()).unwrap();
     dynamic.mark_complete();
-    for filter in of_each_key(&dynamic).unwrap() {
-        let narrowed = narrowed(&[filter], &schema, &statistics(), 10).unwrap();
+    for filter in split_by_key(&dynamic).unwrap() {
+        let narrowed = narrow(&[filter], &schema, &statistics(), 10).unwrap();
         assert_eq!(narrowed.to_string(), "all rows");
     }
 }

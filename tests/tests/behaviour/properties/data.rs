@@ -7,11 +7,11 @@ use arrow::array::{
     ArrayRef, Date32Array, Decimal128Array, FixedSizeBinaryArray, Float64Array, Int32Array,
     Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
 };
-use volary_tests::cluster::Table;
+use volary_tests::cluster::TestTable;
 
 /// The type of the column `k` in all tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum KeyType {
     Int32,
     Int64,
     Text,
@@ -21,7 +21,7 @@ pub(super) enum Key {
     Uuid,
 }
 
-impl Key {
+impl KeyType {
     pub(super) const ALL: [Self; 7] = [
         Self::Int32,
         Self::Int64,
@@ -175,7 +175,7 @@ type Row = (u8, u8, u8);
 /// All columns except `id` may be NULL. `id` is different in each row of a table.
 #[derive(Debug, Clone)]
 pub(super) struct Tables {
-    pub(super) key: Key,
+    pub(super) key: KeyType,
     pub(super) facts_shards: u32,
     pub(super) partners_shards: u32,
     pub(super) facts_have_key: bool,
@@ -186,7 +186,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn to_load(&self) -> Result<Vec<Table>> {
+    pub(super) fn test_tables(&self) -> Result<Vec<TestTable>> {
         let mut facts = self.common(&self.facts)?;
         let number = |row: &Row| (!row.2.is_multiple_of(11)).then(|| i64::from(row.2) - 100);
         facts.push((
@@ -224,7 +224,7 @@ impl Tables {
                 self.partners_have_key,
                 &partners,
             ),
-            Table::reference("kinds", batch(kinds)?),
+            TestTable::reference("kinds", batch(kinds)?),
         ])
     }
 
@@ -244,16 +244,17 @@ impl Tables {
 
 /// Returns a table whose rows come in several writes. Shards then have several segments, and rows
 /// without a shard key are in several shards.
-fn table(name: &str, shards: u32, has_key: bool, rows: &RecordBatch) -> Table {
-    let a_write = rows.num_rows().div_ceil(if has_key { 2 } else { 5 }).max(1);
-    let starts = (0..rows.num_rows().max(1)).step_by(a_write);
-    let batches = starts.map(|start| rows.slice(start, a_write.min(rows.num_rows() - start)));
+fn table(name: &str, shards: u32, has_key: bool, rows: &RecordBatch) -> TestTable {
+    let rows_per_write = rows.num_rows().div_ceil(if has_key { 2 } else { 5 }).max(1);
+    let starts = (0..rows.num_rows().max(1)).step_by(rows_per_write);
+    let batches =
+        starts.map(|start| rows.slice(start, rows_per_write.min(rows.num_rows() - start)));
     let table = if has_key {
-        Table::sharded(name, "k", shards, rows.slice(0, 0))
+        TestTable::sharded(name, "k", shards, rows.slice(0, 0))
     } else {
-        Table::in_any_shard(name, shards, rows.slice(0, 0))
+        TestTable::in_any_shard(name, shards, rows.slice(0, 0))
     };
-    Table {
+    TestTable {
         batches: batches.collect(),
         ..table
     }

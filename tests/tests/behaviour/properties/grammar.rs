@@ -1,8 +1,8 @@
 //! Makes queries over the tables of [`super::data`]. Each sequence of choices gives one query.
 
-use volary_tests::cluster::Same;
+use volary_tests::cluster::Comparison;
 
-use super::data::Key;
+use super::data::KeyType;
 
 /// A sequence of choices, which are taken one after the other. When no more choices are left, the
 /// first of the offered options is taken.
@@ -17,7 +17,7 @@ impl<'a> Choices<'a> {
         self.0.next().copied().unwrap_or(0) % count
     }
 
-    fn one_of<'o>(&mut self, offered: &[&'o str]) -> &'o str {
+    fn choose<'o>(&mut self, offered: &[&'o str]) -> &'o str {
         let count = u16::try_from(offered.len()).unwrap();
         offered[usize::from(self.below(count))]
     }
@@ -27,11 +27,11 @@ const JOINS: [&str; 4] = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"];
 
 /// Returns a value for the setting `relays`: how many workers merge the rows of the others.
 pub(super) fn relays(choices: &mut Choices<'_>) -> &'static str {
-    choices.one_of(&["off", "1", "2", "3"])
+    choices.choose(&["off", "1", "2", "3"])
 }
 
 /// Returns a query, and what its answers must have in common.
-pub(super) fn query(key: Key, choices: &mut Choices<'_>) -> (String, Same) {
+pub(super) fn query(key: KeyType, choices: &mut Choices<'_>) -> (String, Comparison) {
     let mut query = Builder { key, choices };
     let rows = match query.choices.below(15) {
         0 => query.rows(),
@@ -48,13 +48,13 @@ pub(super) fn query(key: Key, choices: &mut Choices<'_>) -> (String, Same) {
         11 => query.limit_in_subquery(),
         12 => return query.joins(),
         13 => return query.tagged_union(),
-        _ => return (query.top(), Same::Sequence),
+        _ => return (query.top(), Comparison::Sequence),
     };
-    (rows, Same::Rows)
+    (rows, Comparison::Rows)
 }
 
 struct Builder<'c, 'a> {
-    key: Key,
+    key: KeyType,
     choices: &'c mut Choices<'a>,
 }
 
@@ -111,7 +111,7 @@ impl Builder<'_, '_> {
             "count(DISTINCT v) AS a, count(DISTINCT s) AS b, sum(v) AS c",
             "sum(v) FILTER (WHERE o > 2) AS a",
         ];
-        let aggregates = self.choices.one_of(&offered);
+        let aggregates = self.choices.choose(&offered);
         if self.key.is_ordered() && self.choices.below(4) == 3 {
             format!("{aggregates}, min(k) AS y, max(k) AS z")
         } else {
@@ -122,13 +122,13 @@ impl Builder<'_, '_> {
     fn rows(&mut self) -> String {
         let columns = self
             .choices
-            .one_of(&["*", "id, v", "k", "o, k, s", "id + 1 AS i"]);
+            .choose(&["*", "id, v", "k", "o, k, s", "id + 1 AS i"]);
         format!("SELECT {columns} FROM facts WHERE {}", self.filter("facts"))
     }
 
     fn groups(&mut self) -> String {
         let (aggregates, filter) = (self.aggregates(), self.filter("facts"));
-        let by = self.choices.one_of(&[
+        let by = self.choices.choose(&[
             "k",
             "o",
             "k, o",
@@ -147,12 +147,12 @@ impl Builder<'_, '_> {
         };
         let having = self
             .choices
-            .one_of(&["", " HAVING count(*) > 1", " HAVING max(v) > 0"]);
+            .choose(&["", " HAVING count(*) > 1", " HAVING max(v) > 0"]);
         format!("SELECT {shown}, {aggregates} FROM facts WHERE {filter} GROUP BY {by}{having}")
     }
 
     fn distinct(&mut self) -> String {
-        let columns = self.choices.one_of(&["k", "o", "k, o", "s, o"]);
+        let columns = self.choices.choose(&["k", "o", "k, o", "s, o"]);
         let filter = self.filter("facts");
         format!("SELECT DISTINCT {columns} FROM facts WHERE {filter}")
     }
@@ -177,7 +177,7 @@ impl Builder<'_, '_> {
             2 => (one, one),
             _ => (other, other),
         };
-        let join = self.choices.one_of(&JOINS);
+        let join = self.choices.choose(&JOINS);
         let on = self.on("a", "b");
         let (left, right) = (self.filtered(one), self.filtered(other));
         let filter = match self.choices.below(3) {
@@ -199,12 +199,12 @@ impl Builder<'_, '_> {
     }
 
     fn grouped_join(&mut self) -> String {
-        let join = self.choices.one_of(&JOINS);
+        let join = self.choices.choose(&JOINS);
         let on = self.on("f", "p");
-        let other = self.choices.one_of(&["partners", "kinds"]);
+        let other = self.choices.choose(&["partners", "kinds"]);
         let by = self
             .choices
-            .one_of(&["f.k", "p.k", "f.o", "f.k, p.o", "coalesce(f.k, p.k)"]);
+            .choose(&["f.k", "p.k", "f.o", "f.k, p.o", "coalesce(f.k, p.k)"]);
         let filter = self.filter("f");
         match self.choices.below(4) {
             0 => format!(
@@ -227,10 +227,10 @@ impl Builder<'_, '_> {
     }
 
     fn semi_join(&mut self) -> String {
-        let one = self.choices.one_of(&["facts", "kinds", "partners"]);
-        let other = self.choices.one_of(&["partners", "facts", "kinds"]);
-        let column = self.choices.one_of(&["k", "o"]);
-        let not = self.choices.one_of(&["", "NOT "]);
+        let one = self.choices.choose(&["facts", "kinds", "partners"]);
+        let other = self.choices.choose(&["partners", "facts", "kinds"]);
+        let column = self.choices.choose(&["k", "o"]);
+        let not = self.choices.choose(&["", "NOT "]);
         let filter = self.filter("b");
         match self.choices.below(3) {
             0 => format!(
@@ -250,13 +250,13 @@ impl Builder<'_, '_> {
     }
 
     fn window(&mut self) -> String {
-        let partition = self.choices.one_of(&[
+        let partition = self.choices.choose(&[
             "PARTITION BY k ",
             "PARTITION BY o ",
             "",
             "PARTITION BY k, o ",
         ]);
-        let function = self.choices.one_of(&[
+        let function = self.choices.choose(&[
             "row_number()",
             "sum(v)",
             "lag(v)",
@@ -276,11 +276,11 @@ impl Builder<'_, '_> {
     }
 
     fn union(&mut self) -> String {
-        let other = self.choices.one_of(&["partners", "kinds", "facts"]);
+        let other = self.choices.choose(&["partners", "kinds", "facts"]);
         let (one_filter, other_filter) = (self.filter("facts"), self.filter(other));
         let all = self
             .choices
-            .one_of(&["UNION ALL", "UNION", "INTERSECT", "EXCEPT"]);
+            .choose(&["UNION ALL", "UNION", "INTERSECT", "EXCEPT"]);
         let union = format!(
             "SELECT k, o FROM facts WHERE {one_filter} {all} SELECT k, o FROM {other} WHERE {other_filter}"
         );
@@ -295,7 +295,7 @@ impl Builder<'_, '_> {
     }
 
     fn scalar_subquery(&mut self) -> String {
-        let table = self.choices.one_of(&["partners", "kinds", "facts"]);
+        let table = self.choices.choose(&["partners", "kinds", "facts"]);
         let filter = self.filter("p");
         match self.choices.below(5) {
             0 => format!(
@@ -317,7 +317,7 @@ impl Builder<'_, '_> {
     }
 
     fn limit_in_subquery(&mut self) -> String {
-        let table = self.choices.one_of(&["facts", "partners", "kinds"]);
+        let table = self.choices.choose(&["facts", "partners", "kinds"]);
         let (limit, offset) = (self.choices.below(30), self.choices.below(6));
         let filter = self.filter(table);
         let offset = if offset > 2 {
@@ -338,15 +338,15 @@ impl Builder<'_, '_> {
     }
 
     /// Returns a join of three tables whose columns have the same names. The last table is small.
-    fn joins(&mut self) -> (String, Same) {
+    fn joins(&mut self) -> (String, Comparison) {
         let tables = ["facts", "partners", "kinds"];
-        let (one, other) = (self.choices.one_of(&tables), self.choices.one_of(&tables));
+        let (one, other) = (self.choices.choose(&tables), self.choices.choose(&tables));
         let last = self.filtered("partners");
-        let (join, next) = (self.choices.one_of(&JOINS), self.choices.one_of(&JOINS));
+        let (join, next) = (self.choices.choose(&JOINS), self.choices.choose(&JOINS));
         let on = self.on("a", "b");
         let (side, column) = (
-            self.choices.one_of(&["a", "b"]),
-            self.choices.one_of(&["k", "o", "id"]),
+            self.choices.choose(&["a", "b"]),
+            self.choices.choose(&["k", "o", "id"]),
         );
         let filter = self.filter("c");
         let joined = format!(
@@ -355,17 +355,17 @@ impl Builder<'_, '_> {
         );
         let limit = self.choices.below(9);
         match self.choices.below(2) {
-            0 => (joined, Same::Rows),
+            0 => (joined, Comparison::Rows),
             _ => (
                 format!("{joined} ORDER BY b.id, a.id, c.id LIMIT {limit}"),
-                Same::Sequence,
+                Comparison::Sequence,
             ),
         }
     }
 
     /// Returns a query over a union whose branches differ in a constant.
-    fn tagged_union(&mut self) -> (String, Same) {
-        let other = self.choices.one_of(&["partners", "kinds", "facts"]);
+    fn tagged_union(&mut self) -> (String, Comparison) {
+        let other = self.choices.choose(&["partners", "kinds", "facts"]);
         let (one_filter, other_filter) = (self.filter("facts"), self.filter(other));
         let union = format!(
             "(SELECT 2 AS c, id, o FROM facts WHERE {one_filter} UNION ALL SELECT 1 AS c, id, o FROM {other} WHERE {other_filter})"
@@ -374,22 +374,25 @@ impl Builder<'_, '_> {
         match self.choices.below(5) {
             0 => (
                 format!("SELECT c, id FROM {union} ORDER BY c, id"),
-                Same::Sequence,
+                Comparison::Sequence,
             ),
             1 => (
                 format!("SELECT c FROM {union} ORDER BY c LIMIT {limit}"),
-                Same::Sequence,
+                Comparison::Sequence,
             ),
             2 => (
                 format!("SELECT c, count(*) AS n FROM {union} GROUP BY c"),
-                Same::Rows,
+                Comparison::Rows,
             ),
-            3 => (format!("SELECT DISTINCT c, o FROM {union}"), Same::Rows),
+            3 => (
+                format!("SELECT DISTINCT c, o FROM {union}"),
+                Comparison::Rows,
+            ),
             _ => (
                 format!(
                     "SELECT c, id, row_number() OVER (PARTITION BY c ORDER BY id) AS n FROM {union}"
                 ),
-                Same::Rows,
+                Comparison::Rows,
             ),
         }
     }
@@ -399,7 +402,7 @@ impl Builder<'_, '_> {
         let (limit, offset) = (self.choices.below(20), self.choices.below(8));
         let order = self
             .choices
-            .one_of(&["id", "o DESC, id", "k, id", "s NULLS FIRST, id DESC"]);
+            .choose(&["id", "o DESC, id", "k, id", "s NULLS FIRST, id DESC"]);
         match self.choices.below(3) {
             0 => format!("SELECT id, k, v FROM facts WHERE {filter} ORDER BY {order}"),
             1 => format!("SELECT id, v FROM facts WHERE {filter} ORDER BY {order} LIMIT {limit}"),

@@ -12,7 +12,7 @@ use volary_cli::{LocalCluster, LocalOptions};
 use volary_flight_proto::ErrorCode;
 use volary_node::runtimes::OwnedRuntimes;
 use volary_node::size::MemorySize;
-use volary_tests::cluster::{Cluster, run};
+use volary_tests::cluster::{TestCluster, run};
 
 use super::RELAYS;
 use super::tables::{cluster, set_relays};
@@ -25,7 +25,7 @@ fn more_groups_than_a_query_may_hold_are_merged_with_little_memory() {
         const NAME_BYTES: i64 = 100;
         const MEMORY_MIB: i64 = 24;
         const { assert!(ROWS * NAME_BYTES > MEMORY_MIB << 20) };
-        let mut cluster = Cluster::start(3).await.unwrap();
+        let mut cluster = TestCluster::start(3).await.unwrap();
         let name = format!("lpad(CAST(n % {GROUPS} AS VARCHAR), {NAME_BYTES}, '.')");
         let many = format!(
             "CREATE TABLE many WITH (shard_key = 'k', shards = 16) AS \

@@ -10,15 +10,15 @@ use tokio::runtime::Handle;
 use volary_cli::LocalOptions;
 use volary_flight_proto::ErrorCode;
 use volary_node::channel::{ChannelOptions, flight_client};
-use volary_tests::cluster::{Cluster, run};
+use volary_tests::cluster::{TestCluster, run};
 
 use super::tables::{cluster, set_relays};
 
 #[test]
 fn the_setting_is_shown_and_refuses_what_is_no_number_of_relays() {
     run(async {
-        let mut cluster = Cluster::start(1).await.unwrap();
-        let shown = async |cluster: &mut Cluster| {
+        let mut cluster = TestCluster::start(1).await.unwrap();
+        let shown = async |cluster: &mut TestCluster| {
             let rows = cluster.sql("SHOW relays").await.unwrap();
             let text = |column: usize| rows.column(column).as_string::<i32>().value(0).to_owned();
             assert_eq!(text(0), "volary.relays");

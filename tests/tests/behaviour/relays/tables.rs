@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Decimal128Array, Float64Array, Int64Array, RecordBatch, StringArray};
 use volary_cli::LocalOptions;
-use volary_tests::cluster::{Cluster, Table};
+use volary_tests::cluster::{TestCluster, TestTable};
 
 /// Number of rows of `facts`.
 const ROWS: i64 = 6_000;
@@ -16,7 +16,7 @@ const ROWS: i64 = 6_000;
 /// - `others (id, g, w)`, co-located with `facts` on `id`, but not on `g`.
 /// - `nothing`, like `facts`, but without rows.
 /// - `lonely (k, g, v)`, with only one key, so that all rows are on one worker.
-pub(super) fn tables() -> [Table; 4] {
+pub(super) fn tables() -> [TestTable; 4] {
     let some = |value: i64, null: bool| (!null).then_some(value);
     let texts = (0..ROWS).map(|row| {
         let text = row * 13 % 700;
@@ -58,10 +58,10 @@ pub(super) fn tables() -> [Table; 4] {
         ("v", numbers((0..1_000).map(Some))),
     ]);
     [
-        Table::sharded("nothing", "id", 16, facts.slice(0, 0)),
-        Table::sharded("facts", "id", 16, facts),
-        Table::sharded("others", "id", 16, others),
-        Table::sharded("lonely", "k", 16, lonely),
+        TestTable::sharded("nothing", "id", 16, facts.slice(0, 0)),
+        TestTable::sharded("facts", "id", 16, facts),
+        TestTable::sharded("others", "id", 16, others),
+        TestTable::sharded("lonely", "k", 16, lonely),
     ]
 }
 
@@ -77,8 +77,8 @@ fn rows(columns: Vec<(&'static str, ArrayRef)>) -> RecordBatch {
 }
 
 /// Starts a cluster with this number of workers and with the tables.
-pub(super) async fn cluster(workers: usize, change: impl FnOnce(&mut LocalOptions)) -> Cluster {
-    let mut cluster = Cluster::start_with(workers, change).await.unwrap();
+pub(super) async fn cluster(workers: usize, change: impl FnOnce(&mut LocalOptions)) -> TestCluster {
+    let mut cluster = TestCluster::start_with(workers, change).await.unwrap();
     for table in tables() {
         cluster.load(&table).await.unwrap();
     }
@@ -86,7 +86,7 @@ pub(super) async fn cluster(workers: usize, change: impl FnOnce(&mut LocalOption
 }
 
 /// Sets the number of relays for the session of the cluster.
-pub(super) async fn set_relays(cluster: &mut Cluster, relays: &str) {
+pub(super) async fn set_relays(cluster: &mut TestCluster, relays: &str) {
     let set = format!("SET relays = '{relays}'");
     cluster.sql(&set).await.unwrap();
 }

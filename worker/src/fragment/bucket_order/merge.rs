@@ -14,17 +14,17 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::spill_file::SpillFile;
 use datafusion::physical_plan::spill::SpillManager;
 use futures::StreamExt;
-use volary_node::buckets::{Divided, Piece};
+use volary_node::buckets::{BucketPiece, DividedRows};
 
 /// Rows on disk, in the order of their buckets.
 pub(super) struct Run {
     file: Arc<dyn SpillFile>,
     /// The pieces that each batch of the file contains.
-    pieces: Vec<Vec<Piece>>,
+    pieces: Vec<Vec<BucketPiece>>,
 }
 
 impl Run {
-    pub(super) fn new(file: Arc<dyn SpillFile>, pieces: Vec<Vec<Piece>>) -> Self {
+    pub(super) fn new(file: Arc<dyn SpillFile>, pieces: Vec<Vec<BucketPiece>>) -> Self {
         Self { file, pieces }
     }
 
@@ -60,19 +60,19 @@ pub(super) struct Source {
 
 struct Rest {
     batches: SendableRecordBatchStream,
-    pieces: VecDeque<Vec<Piece>>,
+    pieces: VecDeque<Vec<BucketPiece>>,
 }
 
 /// A position in a batch.
 struct Cursor {
     batch: RecordBatch,
-    pieces: std::vec::IntoIter<Piece>,
-    next: Piece,
+    pieces: std::vec::IntoIter<BucketPiece>,
+    next: BucketPiece,
     row: usize,
 }
 
 impl Cursor {
-    fn new(divided: Divided) -> Option<Self> {
+    fn new(divided: DividedRows) -> Option<Self> {
         let mut pieces = divided.pieces.into_iter();
         Some(Self {
             batch: divided.batch,
@@ -98,7 +98,7 @@ impl Cursor {
 
 impl Source {
     /// Builds a source of rows in memory.
-    pub(super) fn held(divided: Divided) -> Self {
+    pub(super) fn in_memory(divided: DividedRows) -> Self {
         Self {
             cursor: Cursor::new(divided),
             rest: None,
@@ -130,7 +130,7 @@ impl Source {
             let pieces = rest.pieces.pop_front().ok_or_else(|| {
                 internal_datafusion_err!("a spill file has more batches than were written")
             })?;
-            self.cursor = Cursor::new(Divided { batch, pieces });
+            self.cursor = Cursor::new(DividedRows { batch, pieces });
         }
     }
 }
@@ -138,7 +138,7 @@ impl Source {
 /// Makes batches with a given number of rows.
 pub(super) struct Sink {
     coalescer: BatchCoalescer,
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<BucketPiece>,
 }
 
 impl Sink {
@@ -153,7 +153,7 @@ impl Sink {
         let count = rows.num_rows();
         match self.pieces.back_mut() {
             Some(last) if last.bucket == bucket => last.rows += count,
-            _ => self.pieces.push_back(Piece {
+            _ => self.pieces.push_back(BucketPiece {
                 bucket,
                 rows: count,
             }),
@@ -167,14 +167,14 @@ impl Sink {
     }
 
     /// Returns the next complete batch.
-    pub(super) fn next(&mut self) -> Option<Divided> {
+    pub(super) fn next(&mut self) -> Option<DividedRows> {
         let batch = self.coalescer.next_completed_batch()?;
         let mut pieces = Vec::new();
         let mut left = batch.num_rows();
         while left > 0 {
             let piece = self.pieces.front_mut()?;
             let rows = piece.rows.min(left);
-            pieces.push(Piece {
+            pieces.push(BucketPiece {
                 bucket: piece.bucket,
                 rows,
             });
@@ -184,7 +184,7 @@ impl Sink {
                 self.pieces.pop_front();
             }
         }
-        Some(Divided { batch, pieces })
+        Some(DividedRows { batch, pieces })
     }
 }
 
@@ -218,7 +218,7 @@ impl Merged {
     ///
     /// # Errors
     /// Returns an error if spilled rows cannot be read.
-    pub(super) async fn next(&mut self) -> Result<Option<Divided>> {
+    pub(super) async fn next(&mut self) -> Result<Option<DividedRows>> {
         loop {
             if let Some(divided) = self.sink.next() {
                 return Ok(Some(divided));

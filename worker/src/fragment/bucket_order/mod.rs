@@ -6,7 +6,7 @@
 //! memory. Few rows come in a single round, as one message.
 
 /// Holds rows until all of them are there, in memory or spilled.
-mod held;
+mod buffer;
 /// Merges the rows of several sources into one order.
 mod merge;
 
@@ -22,9 +22,9 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use volary_flight_proto::frame::RowsByBucket;
-use volary_node::buckets::{Buckets, Piece};
+use volary_node::buckets::{BucketPiece, Buckets};
 
-use held::Held;
+use buffer::BucketBuffer;
 
 /// The order in which rows are to come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Outlines {
         self.0.lock().pop_front()
     }
 
-    fn add(&self, rounds: usize, total_bytes: usize, pieces: &[Piece]) {
+    fn add(&self, rounds: usize, total_bytes: usize, pieces: &[BucketPiece]) {
         let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         self.0.lock().push_back(RowsByBucket {
             rounds: number(rounds),
@@ -66,7 +66,7 @@ impl Outlines {
 /// # Errors
 /// Returns the errors of starting the plan. The stream returns the errors of the plan, and those of
 /// memory and spill space.
-pub(crate) fn in_bucket_order(
+pub(crate) fn execute_in_bucket_order(
     plan: &Arc<dyn ExecutionPlan>,
     task: &Arc<TaskContext>,
     order: BucketOrder,
@@ -75,12 +75,12 @@ pub(crate) fn in_bucket_order(
     let inputs = (0..plan.output_partitioning().partition_count())
         .map(|partition| plan.execute(partition, Arc::clone(task)))
         .collect::<Result<Vec<_>>>()?;
-    let held = Arc::new(Held::new(Arc::clone(&schema), order, task));
+    let buffer = Arc::new(BucketBuffer::new(Arc::clone(&schema), order, task));
     let outlines = Outlines::default();
-    let told = outlines.clone();
+    let shared_outlines = outlines.clone();
     let rows = stream::once(async move {
-        let held = hold(inputs, held).await?;
-        batches(&held, told)
+        let full_buffer = buffer_all(inputs, buffer).await?;
+        merged_batches(&full_buffer, shared_outlines)
     })
     .try_flatten();
     Ok((
@@ -90,13 +90,16 @@ pub(crate) fn in_bucket_order(
 }
 
 /// Reads all rows of the inputs. The inputs are read side by side, because each of them computes.
-async fn hold(inputs: Vec<SendableRecordBatchStream>, held: Arc<Held>) -> Result<Arc<Held>> {
+async fn buffer_all(
+    inputs: Vec<SendableRecordBatchStream>,
+    buffer: Arc<BucketBuffer>,
+) -> Result<Arc<BucketBuffer>> {
     let mut tasks = JoinSet::new();
     for mut input in inputs {
-        let held = Arc::clone(&held);
+        let task_buffer = Arc::clone(&buffer);
         tasks.spawn(async move {
             while let Some(batch) = input.next().await {
-                held.add(batch?)?;
+                task_buffer.add(batch?)?;
             }
             Ok::<_, DataFusionError>(())
         });
@@ -104,15 +107,15 @@ async fn hold(inputs: Vec<SendableRecordBatchStream>, held: Arc<Held>) -> Result
     while let Some(read) = tasks.join_next().await {
         read.map_err(|panicked| DataFusionError::External(Box::new(panicked)))??;
     }
-    Ok(held)
+    Ok(buffer)
 }
 
-fn batches(
-    held: &Held,
+fn merged_batches(
+    buffer: &BucketBuffer,
     outlines: Outlines,
 ) -> Result<impl Stream<Item = Result<RecordBatch>> + Send + use<>> {
-    let total_bytes = held.total_bytes();
-    let (merged, rounds) = held.merged()?;
+    let total_bytes = buffer.total_bytes();
+    let (merged, rounds) = buffer.merge()?;
     Ok(stream::try_unfold(merged, move |mut merged| {
         let outlines = outlines.clone();
         async move {

@@ -53,7 +53,7 @@ struct Read {
 }
 
 async fn read(order: BucketOrder, task: &Arc<TaskContext>) -> Result<Read> {
-    let (mut rows, outlines) = in_bucket_order(&plan(), task, order)?;
+    let (mut rows, outlines) = execute_in_bucket_order(&plan(), task, order)?;
     let mut batches = Vec::new();
     while let Some(batch) = rows.next().await {
         batches.push((batch?, outlines.next().unwrap()));
@@ -75,7 +75,7 @@ fn check(read: &Read, buckets: &Buckets) {
             last = bucket;
             let part = batch.slice(at, rows);
             let divided = buckets.divide(&part).unwrap();
-            assert_eq!(divided.pieces, [Piece { bucket, rows }]);
+            assert_eq!(divided.pieces, [BucketPiece { bucket, rows }]);
             let texts = part.column(1).as_string_view();
             for (row, number) in part
                 .column(0)
@@ -113,7 +113,7 @@ async fn many_rows_come_round_by_round() {
 async fn few_rows_come_in_one_round() {
     let (order, task) = (order(64 << 20), task(64 << 20));
     let read = read(order.clone(), &task).await.unwrap();
-    check(&read, &order.buckets.in_one_round());
+    check(&read, &order.buckets.with_one_round());
     assert_eq!(task.memory_pool().reserved(), 0);
 }
 

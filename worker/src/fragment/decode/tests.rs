@@ -15,16 +15,16 @@ use volary_flight_proto::snapshot::Snapshot;
 use volary_node::disk::LocalDisk;
 
 use super::*;
-use crate::fragment::bind::Bindings;
+use crate::fragment::bind::TicketBindings;
 use crate::storage::Storage;
 
 /// Builds a binder for a ticket with these values.
 fn binder(values: Vec<Bytes>) -> (Binder, TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let bindings = Bindings {
+    let bindings = TicketBindings {
         snapshot: Snapshot::default(),
         scans: Vec::new(),
-        counted: None,
+        counted_writes: None,
         values,
     };
     let binder = Binder::new(

@@ -1,0 +1,107 @@
+//! Checks whether the workers' rows belong to the history of writes that this catalog has.
+//!
+//! Each call to a worker states the [`Lineage`] of the catalog. A worker that cannot adopt the
+//! lineage refuses the call, and its next report says which incarnations it knows. Then the gateway
+//! finds out which of two cases it is. Either the worker was only left behind, or the catalog is
+//! older than the worker. In the second case, the catalog is also older than rows that were
+//! acknowledged.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use volary_catalog::LineageVerdict;
+use volary_flight_proto::control::WorkerReport;
+use volary_flight_proto::ids::{WorkerId, WriteId};
+use volary_flight_proto::lineage::Lineage;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::Cluster;
+
+/// The gateway's verdict on each worker that has not adopted the catalog's lineage.
+#[derive(Debug, Default)]
+pub(super) struct LineageVerdicts(Mutex<BTreeMap<WorkerId, LineageVerdict>>);
+
+impl Cluster {
+    /// Refuses statements while a worker has rows that the catalog does not know. In that case
+    /// acknowledged rows may be missing on any worker.
+    ///
+    /// # Errors
+    /// `DATA_LOSS`, with the worker and with what to do.
+    pub(crate) fn refuse_conflicts(&self) -> Result<()> {
+        let conflict = self.lineage_verdicts.first_conflict();
+        conflict.map_or(Ok(()), |(worker, from_write)| {
+            Err(self.conflict_error(worker, from_write))
+        })
+    }
+
+    /// Returns whether [`Self::refuse_conflicts`] refuses statements.
+    pub(crate) fn has_conflicts(&self) -> bool {
+        self.lineage_verdicts.first_conflict().is_some()
+    }
+
+    fn conflict_error(&self, worker: WorkerId, from_write: WriteId) -> Error {
+        Error::new(
+            ErrorCode::DataLoss,
+            format!(
+                "{} has rows of write {from_write} or later writes that this gateway's catalog does not know: catalog.redb, or volary.json in the worker's data directory, was restored from a backup that is older than these rows; stop the gateway and restore the newest copies, or give these rows up with `volary gateway recover` (docs/repair.md)",
+                self.name(worker)
+            ),
+        )
+    }
+
+    /// Returns the lineage that the gateway states in its calls to a worker.
+    pub(crate) fn lineage_for(&self, worker: WorkerId) -> Lineage {
+        match self.lineage_verdicts.0.lock().get(&worker) {
+            Some(LineageVerdict::Adopt(lineage) | LineageVerdict::SetAside(lineage)) => *lineage,
+            Some(LineageVerdict::Conflict { .. }) | None => self.catalog.state().lineage(),
+        }
+    }
+
+    /// Returns whether a worker may set aside rows that the catalog does not know.
+    pub(super) fn may_set_aside(&self, worker: WorkerId) -> bool {
+        let agreements = self.lineage_verdicts.0.lock();
+        matches!(agreements.get(&worker), Some(LineageVerdict::SetAside(_)))
+    }
+
+    /// Notes what a worker's report says about the incarnations that the worker knows.
+    pub(super) fn note_lineage(&self, worker: WorkerId, report: &WorkerReport) {
+        let mut agreements = self.lineage_verdicts.0.lock();
+        if report.adopted {
+            if agreements.remove(&worker).is_some() {
+                tracing::info!(%worker, "the worker has adopted this catalog again");
+            }
+            return;
+        }
+        let state = self.catalog.state();
+        let verdict = state.judge_lineage(&report.incarnations, report.max_write);
+        if agreements.insert(worker, verdict) == Some(verdict) {
+            return; // the worker is asked again in its turn
+        }
+        drop(agreements);
+        match verdict {
+            LineageVerdict::Adopt(_) => {}
+            LineageVerdict::SetAside(lineage) => tracing::warn!(
+                %worker,
+                from_write = %WriteId(lineage.from_write),
+                "the catalog was recovered: the worker sets aside the rows that the catalog does not know"
+            ),
+            LineageVerdict::Conflict { from_write } => {
+                let error = self.conflict_error(worker, from_write);
+                tracing::error!(%error, "the catalog is older than a worker: statements are refused");
+            }
+        }
+        self.known_workers.ask_soon([worker]);
+    }
+}
+
+impl LineageVerdicts {
+    fn first_conflict(&self) -> Option<(WorkerId, WriteId)> {
+        let agreements = self.0.lock();
+        agreements.iter().find_map(|(worker, agreement)| {
+            let LineageVerdict::Conflict { from_write } = agreement else {
+                return None;
+            };
+            Some((*worker, *from_write))
+        })
+    }
+}

@@ -1,0 +1,239 @@
+//! Asks each worker for its report, one worker after the other.
+//!
+//! The gateway asks over the connection that it has to the worker anyway. If workers reported by
+//! themselves, each would need a connection in the other direction. Such a connection takes 65 KiB
+//! of the gateway's memory and a file descriptor, and there are thousands of workers. The gateway
+//! asks all workers that the catalog knows, alive or not. So a gateway that has just started, or
+//! that has lost a worker, learns from the answer that the worker is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use std::vec::IntoIter;
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use volary_catalog::CatalogState;
+use volary_flight_proto::control::{Report, ShardContent, ShardName, WorkerReport, control};
+use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
+use volary_flight_proto::seal::Purpose;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::Cluster;
+use super::known_workers::Responder;
+
+/// How late a question may be without delaying the questions after it, because timers are not
+/// exact. After a longer pause the gateway does not catch up, because it would ask many workers at
+/// once.
+const MAX_CATCH_UP: Duration = Duration::from_millis(20);
+/// Number of failed questions in a row after which the failure is logged. A single question fails
+/// when a worker is just stopping or starting.
+const LOG_AFTER_FAILURES: u32 = 2;
+
+impl Cluster {
+    /// Asks the workers for their reports until `stopping` is cancelled. Call it once, on the
+    /// health runtime.
+    pub(crate) async fn ask_workers(self: Arc<Self>, stopping: CancellationToken) {
+        stopping.run_until_cancelled(self.ask_in_turn()).await;
+    }
+
+    async fn ask_in_turn(&self) {
+        let mut changes = self.known_workers.changes();
+        let recorded = self.recorded_workers();
+        self.known_workers.set_asked_workers(recorded.len());
+        self.known_workers.ask_soon(recorded);
+        let mut round: IntoIter<WorkerId> = Vec::new().into_iter();
+        let mut last_turn = Instant::now();
+        // Each worker has at most one open question. So a worker that hangs costs only one call,
+        // and does not delay the others.
+        let mut asked: BTreeSet<WorkerId> = BTreeSet::new();
+        let mut ask_again: BTreeSet<WorkerId> = BTreeSet::new();
+        let mut answers: FuturesUnordered<BoxFuture<'_, (WorkerId, Result<()>)>> =
+            FuturesUnordered::new();
+        let mut failing: BTreeMap<WorkerId, FailureStreak> = BTreeMap::new();
+        loop {
+            let gap = self.known_workers.question_gap();
+            tokio::select! {
+                () = sleep(gap.saturating_sub(last_turn.elapsed())) => {
+                    let late = last_turn.elapsed().saturating_sub(gap);
+                    last_turn = if late < MAX_CATCH_UP { last_turn + gap } else { Instant::now() };
+                    if let Some(worker) = self.known_workers.next_to_ask_soon() {
+                        if asked.insert(worker) {
+                            answers.push(self.ask(worker).boxed());
+                        } else {
+                            ask_again.insert(worker);
+                        }
+                        continue;
+                    }
+                    if round.as_slice().is_empty() {
+                        round = self.recorded_workers().into_iter();
+                        self.known_workers.set_asked_workers(round.len());
+                    }
+                    // A worker that has not answered yet is skipped in this round.
+                    if let Some(worker) = round.next() && asked.insert(worker) {
+                        answers.push(self.ask(worker).boxed());
+                    }
+                }
+                Some((worker, answered)) = answers.next() => {
+                    asked.remove(&worker);
+                    // The worker may have joined from another address meanwhile.
+                    if ask_again.remove(&worker) {
+                        self.known_workers.ask_soon([worker]);
+                    }
+                    self.log_outcome(&mut failing, worker, answered);
+                }
+                // After a change, the next turn may come sooner.
+                Ok(()) = changes.changed() => {}
+            }
+        }
+    }
+
+    fn recorded_workers(&self) -> Vec<WorkerId> {
+        let state = self.catalog.state();
+        state.workers().map(|record| record.id).collect()
+    }
+
+    /// Asks a worker once, and takes its answer.
+    pub(super) async fn ask(&self, worker: WorkerId) -> (WorkerId, Result<()>) {
+        (worker, self.ask_for_report(worker).await)
+    }
+
+    async fn ask_for_report(&self, worker: WorkerId) -> Result<()> {
+        let (address, question) = self.question(worker)?;
+        self.known_workers.note_question(worker);
+        let report = match self.report(worker, question).await {
+            Ok(report) => report,
+            Err(error) => {
+                let is_first = self.known_workers.note_unanswered(worker) == 1;
+                // The next turn of this worker may come late. It is asked again soon, so that the
+                // gateway knows in time whether the worker is lost.
+                if is_first && error.code() == ErrorCode::DeadlineExceeded {
+                    self.known_workers.ask_soon([worker]);
+                }
+                return Err(error);
+            }
+        };
+        let collected: Vec<WriteId> = report
+            .collected_writes
+            .iter()
+            .copied()
+            .map(WriteId)
+            .collect();
+        let lineage_report = report.clone();
+        match self.known_workers.note_answer(&address, report) {
+            Responder::KnownInstance => {}
+            Responder::NewInstance => {
+                tracing::info!(%worker, address, "a worker that has not joined since the gateway started has answered");
+            }
+            Responder::Stranger => {
+                return Err(Error::unavailable(format!(
+                    "an unknown process of the worker answers at {address}; the worker has since joined from another address"
+                ))
+                .at(self.name(worker)));
+            }
+        }
+        self.note_lineage(worker, &lineage_report);
+        self.catalog.record_deleted_writes(worker, &collected).await
+    }
+
+    /// Returns the question for a worker, and the address at which the worker is asked.
+    fn question(&self, worker: WorkerId) -> Result<(String, Report)> {
+        // All parts of the question come from one state of the catalog. So a table that is created
+        // meanwhile is either among the kept tables or later than the last table.
+        let state = self.catalog.state();
+        let Some(record) = state.worker(worker) else {
+            return Err(Error::unavailable(format!(
+                "worker {worker} has never joined this cluster"
+            )));
+        };
+        let unproven = self.known_workers.unproven_shards(worker).into_iter();
+        let contents = unproven.filter_map(|shard| expected_content(&state, shard));
+        let question = Report {
+            contents: contents.collect(),
+            snapshot: Some(state.snapshot()),
+            set_aside: self.may_set_aside(worker),
+            live_tables: state.retained_tables().map(|table| table.0).collect(),
+            last_table: state.last_table_id().0,
+            aborted_writes: state
+                .aborted_writes_of(worker)
+                .map(|write| write.0)
+                .collect(),
+            next_ms: self.ask_interval_ms(),
+        };
+        Ok((record.address.clone(), question))
+    }
+
+    async fn report(&self, worker: WorkerId, question: Report) -> Result<WorkerReport> {
+        let deadline = self.known_workers.answer_timeout();
+        let asking = self.control(worker, control::Command::Report(question));
+        let answer = timeout(deadline, asking).await.unwrap_or_else(|_| {
+            let text = format!("no report within {deadline:?}; look into the worker's log");
+            Err(Error::new(ErrorCode::DeadlineExceeded, text).at(self.name(worker)))
+        })?;
+        let report: WorkerReport = self
+            .sealer
+            .open(Purpose::Membership, &answer)
+            .map_err(|error| error.at(self.name(worker)))?;
+        if report.worker_id != worker.0 {
+            let other = WorkerId(report.worker_id);
+            return Err(
+                Error::unavailable(format!("worker {other} answers at its address"))
+                    .at(self.name(worker)),
+            );
+        }
+        Ok(report)
+    }
+
+    fn log_outcome(
+        &self,
+        failing: &mut BTreeMap<WorkerId, FailureStreak>,
+        worker: WorkerId,
+        outcome: Result<()>,
+    ) {
+        let Err(error) = outcome else {
+            if failing
+                .remove(&worker)
+                .is_some_and(|streak| streak.logged_code.is_some())
+            {
+                tracing::info!(%worker, "the worker answers again");
+            }
+            return;
+        };
+        // The worker has said that it is going to stop, so it is expected that the question fails.
+        if self.known_workers.is_draining(worker) {
+            return;
+        }
+        let streak = failing.entry(worker).or_default();
+        streak.failures = streak.failures.saturating_add(1);
+        if streak.failures >= LOG_AFTER_FAILURES && streak.logged_code != Some(error.code()) {
+            streak.logged_code = Some(error.code());
+            tracing::warn!(
+                error = format_args!("{error:#}"),
+                "a worker has not sent its report; the gateway asks again"
+            );
+        }
+    }
+}
+
+/// Returns what a shard should hold, or `None` if its table does not exist any more.
+fn expected_content(state: &CatalogState, name: ShardName) -> Option<ShardContent> {
+    let table = state.table_by_id(TableId(name.table_id))?;
+    let index = usize::try_from(name.shard).ok()?;
+    let shard = table.statistics().shards.get(index)?;
+    Some(ShardContent {
+        shard: Some(name),
+        rows: shard.rows,
+        tally: shard.tally.map(|tally| tally.0),
+    })
+}
+
+/// A worker that does not answer. It is logged when the trouble begins, when the kind of error
+/// changes, and when the worker answers again. It is not logged for each failed question.
+#[derive(Debug, Default)]
+struct FailureStreak {
+    failures: u32,
+    logged_code: Option<ErrorCode>,
+}

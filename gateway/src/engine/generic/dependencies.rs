@@ -1,0 +1,68 @@
+//! Records what a generic plan was made for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use volary_catalog::access::Access;
+use volary_catalog::{CatalogState, Table};
+
+/// Number of rows up to which tables are planned alike, whatever their exact size.
+const FEW_ROWS: u64 = 10_000;
+/// Factor by which the number of rows may change before a table counts as worth another plan.
+const MAX_ROWS_FACTOR: u64 = 2;
+
+/// The state for which a plan was made: the tables and views that it reads, and the rights.
+#[derive(Debug)]
+pub(super) struct PlanDependencies {
+    /// The versions of the tables and views that the plan reads, by name: see
+    /// [`State::version_of`].
+    reads: BTreeMap<String, u64>,
+    tables: Vec<Arc<Table>>,
+    /// The users, roles and grants at that time.
+    access: Arc<Access>,
+}
+
+impl PlanDependencies {
+    /// Records the basis of a plan that was made for this state of the catalog.
+    pub(super) fn new(catalog: &CatalogState, reads: BTreeMap<String, u64>) -> Self {
+        let tables = reads.keys().filter_map(|name| catalog.table(name));
+        Self {
+            tables: tables.cloned().collect(),
+            reads,
+            access: Arc::clone(catalog.access()),
+        }
+    }
+
+    /// Returns the users, roles and grants at the time of planning.
+    pub(super) fn access(&self) -> &Arc<Access> {
+        &self.access
+    }
+
+    /// Returns the versions of what the plan reads: see [`crate::engine::Query::reads`].
+    pub(super) fn reads(&self) -> &BTreeMap<String, u64> {
+        &self.reads
+    }
+
+    /// Returns whether the plan suits this state of the catalog. The tables and views must be the
+    /// same, on the same workers, with about as many rows, and with the same rights to them.
+    pub(super) fn is_current(&self, catalog: &CatalogState) -> bool {
+        if !Arc::ptr_eq(&self.access, catalog.access()) {
+            return false;
+        }
+        let mut reads = self.reads.iter();
+        let mut tables = self.tables.iter();
+        reads.all(|(name, version)| catalog.version_of(name) == Some(*version))
+            && tables.all(|before| {
+                let now = catalog.table(before.name());
+                now.is_some_and(|now| {
+                    now.has_same_placement(before) && has_similar_size(now, before)
+                })
+            })
+    }
+}
+
+fn has_similar_size(now: &Table, before: &Table) -> bool {
+    let (now, before) = (now.statistics().rows, before.statistics().rows);
+    let (fewer, more) = (now.min(before), now.max(before));
+    more <= FEW_ROWS || more / MAX_ROWS_FACTOR <= fewer
+}

@@ -1,0 +1,187 @@
+//! Makes the generic plan of a statement.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use arrow::datatypes::Field;
+use arrow::record_batch::RecordBatch;
+use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::error::Result as DfResult;
+use datafusion::logical_expr::expr::Placeholder;
+use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
+use volary_flight_proto::{Error, Result};
+use volary_planner::fragment::statement_parameter;
+use volary_planner::gather::QueryContext;
+use volary_planner::generic_plan::GenericPlan;
+use volary_planner::session_settings::SessionSettings;
+use volary_planner::table::ShardedTable;
+
+use super::CachedPlan;
+use super::dependencies::PlanDependencies;
+use super::parameter_uses::count_uses;
+use crate::engine::PlannedQuery;
+use crate::engine::context::StatementContext;
+use crate::engine::parameters::{Parameters, parameter_index};
+
+/// The outcome of an attempt to make a generic plan.
+pub(super) enum PlanAttempt {
+    /// The generic plan.
+    Plan(Box<CachedPlan>),
+    /// A plan made with these values would not show how to plan others.
+    UnsuitableValues,
+    /// The statement cannot have a generic plan.
+    Impossible,
+}
+
+/// Makes the generic plan of a statement that was just planned as `query`. `plan` is its logical
+/// plan without values.
+///
+/// The parameters stay parameters through the optimizer, which knows only their types. After that,
+/// literals with the values of `query` replace them. The literals are marked, so that the physical
+/// plan shows what the planner has made of each parameter.
+///
+/// # Errors
+/// Returns the errors of planning.
+pub(super) async fn make_generic_plan(
+    context: &StatementContext,
+    plan: LogicalPlan,
+    query: &PlannedQuery,
+    values: Option<&RecordBatch>,
+) -> Result<PlanAttempt> {
+    if !is_repeatable_query(&plan)? {
+        return Ok(PlanAttempt::Impossible);
+    }
+    if !GenericPlan::may_be_generic(&query.plan, !query.reads.is_empty()) {
+        return Ok(PlanAttempt::UnsuitableValues);
+    }
+    let plan = with_estimates_only(plan)?;
+    let parameters = Parameters::from_plan(&plan)?;
+    let values = parameters.values(values)?;
+    if values.iter().any(ScalarValue::is_null) {
+        return Ok(PlanAttempt::UnsuitableValues);
+    }
+    let state = &context.state;
+    let optimized = state.optimize(&with_parameter_types(plan, &values)?)?;
+    let Some(uses) = count_uses(&optimized, values.len())? else {
+        return Ok(PlanAttempt::Impossible);
+    };
+    let planner = state.query_planner();
+    let physical = planner
+        .create_physical_plan(&with_literals(optimized, &values)?, state)
+        .await?;
+    let config = state.config();
+    let query_context = config
+        .get_extension::<QueryContext>()
+        .ok_or_else(|| Error::internal("a statement was planned without a query context"))?;
+    let plan = GenericPlan::from_plan(physical, &uses, &query_context, config.batch_size())?;
+    Ok(plan.map_or(PlanAttempt::UnsuitableValues, |plan| {
+        PlanAttempt::Plan(Box::new(CachedPlan {
+            dependencies: PlanDependencies::new(&context.catalog, query.reads.clone()),
+            plan,
+            parameters,
+            types: values.iter().map(ScalarValue::data_type).collect(),
+            schema: Arc::clone(&query.schema),
+            config: config.clone(),
+            context: query_context,
+            memory: SessionSettings::memory(config),
+            uses: AtomicU32::new(0),
+        }))
+    }))
+}
+
+/// Returns whether the query reads only tables, and calls no function that is computed during
+/// planning, such as `now()`.
+fn is_repeatable_query(plan: &LogicalPlan) -> Result<bool> {
+    let mut is_repeatable = true;
+    plan.apply_with_subqueries(|node| {
+        is_repeatable &= match node {
+            LogicalPlan::TableScan(scan) => source_as_provider(&scan.source)?.is::<ShardedTable>(),
+            LogicalPlan::Explain(_)
+            | LogicalPlan::Analyze(_)
+            | LogicalPlan::Dml(_)
+            | LogicalPlan::Ddl(_)
+            | LogicalPlan::Copy(_)
+            | LogicalPlan::Statement(_)
+            | LogicalPlan::DescribeTable(_)
+            | LogicalPlan::Extension(_) => false,
+            _ => true,
+        };
+        node.apply_expressions(|expression| {
+            expression.apply(|expression| {
+                is_repeatable &= match expression {
+                    Expr::ScalarFunction(call) => {
+                        call.func.signature().volatility == Volatility::Immutable
+                    }
+                    Expr::ScalarVariable(_, _) => false,
+                    _ => true,
+                };
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        Ok(if is_repeatable {
+            TreeNodeRecursion::Continue
+        } else {
+            TreeNodeRecursion::Stop
+        })
+    })?;
+    Ok(is_repeatable)
+}
+
+/// Returns the plan for any rows of its tables. The planner then treats the catalog's numbers about
+/// the rows only as estimates.
+fn with_estimates_only(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let plan = plan.transform_up_with_subqueries(|mut node| {
+        let LogicalPlan::TableScan(scan) = &mut node else {
+            return Ok(Transformed::no(node));
+        };
+        let provider = source_as_provider(&scan.source)?;
+        let Some(table) = provider.downcast_ref::<ShardedTable>() else {
+            return Ok(Transformed::no(node));
+        };
+        scan.source = provider_as_source(Arc::new(table.with_inexact_statistics()));
+        Ok(Transformed::yes(node))
+    })?;
+    Ok(plan.data)
+}
+
+/// Returns the plan with parameters that have the types of these values.
+fn with_parameter_types(plan: LogicalPlan, values: &[ScalarValue]) -> DfResult<LogicalPlan> {
+    replace_parameters(plan, |parameter| {
+        let value = parameter_index(&parameter).and_then(|number| values.get(number))?;
+        let field = Field::new(&parameter.id, value.data_type(), true);
+        let field = Some(Arc::new(field));
+        Some(Expr::Placeholder(Placeholder {
+            id: parameter.id,
+            field,
+        }))
+    })
+}
+
+/// Returns the plan with literals in place of its parameters.
+fn with_literals(plan: LogicalPlan, values: &[ScalarValue]) -> DfResult<LogicalPlan> {
+    replace_parameters(plan, |parameter| {
+        let number = parameter_index(&parameter)?;
+        let value = values.get(number)?;
+        Some(statement_parameter::literal(value.clone(), number))
+    })
+}
+
+fn replace_parameters(
+    plan: LogicalPlan,
+    replace: impl Fn(Placeholder) -> Option<Expr>,
+) -> DfResult<LogicalPlan> {
+    let plan = plan.transform_up_with_subqueries(|node| {
+        node.map_expressions(|expression| {
+            expression.transform_up(|expression| match &expression {
+                Expr::Placeholder(parameter) => Ok(match replace(parameter.clone()) {
+                    Some(other) => Transformed::yes(other),
+                    None => Transformed::no(expression),
+                }),
+                _ => Ok(Transformed::no(expression)),
+            })
+        })
+    })?;
+    Ok(plan.data)
+}

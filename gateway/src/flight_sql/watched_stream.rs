@@ -1,0 +1,262 @@
+//! Watches open result streams and ends them: at the deadline, at a cancellation, or when the
+//! client reads nothing for long.
+//!
+//! A stream is not polled while its client does not read, so a deadline inside the stream would
+//! never fire. The rows are therefore kept in a slot, which a timer or a cancellation can empty
+//! from outside. That drops the query on all nodes.
+
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use arrow_flight::FlightData;
+use futures::stream::{Stream, StreamExt};
+use futures::task::AtomicWaker;
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use tonic::Status;
+use tracing::Span;
+use volary_flight_proto::{Error, ErrorCode};
+use volary_node::client_rows::ClientMessages;
+
+use crate::engine::StatementQueue;
+use crate::statements::ListedStatement;
+use volary_node::deadline::Deadline;
+
+/// Interval at which it is checked whether a client takes rows.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Returns the stream of a statement that was admitted to run. The stream ends at the deadline,
+/// when the statement is ended, or when its client takes no rows for too long. Must be called
+/// within a runtime.
+pub(super) fn watch_stream(
+    listed: ListedStatement,
+    messages: ClientMessages,
+    deadline: Deadline,
+    queue: StatementQueue,
+) -> ClientMessages {
+    let slot = Arc::new(Slot {
+        state: Mutex::new(State::Open(messages)),
+        unread_since: Mutex::new(None),
+        reader: AtomicWaker::new(),
+    });
+    let id = listed.id();
+    let (weak_slot, ending) = (Arc::downgrade(&slot), listed.wait_for_end());
+    let timer = tokio::spawn(async move {
+        let error = tokio::select! {
+            error = deadline.wait_expired() => error.at(format_args!("query {id}")),
+            error = wait_until_unread(&weak_slot, &queue) => error.at(format_args!("query {id}")),
+            error = ending => error,
+        };
+        if let Some(slot) = weak_slot.upgrade() {
+            slot.end(error);
+        }
+    });
+    WatchedStream {
+        listed,
+        slot,
+        timer,
+        span: tracing::info_span!("stream", query_id = %id),
+        started: Instant::now(),
+        bytes: 0,
+    }
+    .boxed()
+}
+
+/// The source of a stream's messages, which can be emptied from outside.
+struct Slot {
+    state: Mutex<State>,
+    /// Time at which the client was last given a message. It is `None` while the client asks for a
+    /// message.
+    unread_since: Mutex<Option<tokio::time::Instant>>,
+    reader: AtomicWaker,
+}
+
+/// Completes with an error when the client has asked for no message for too long.
+async fn wait_until_unread(slot: &Weak<Slot>, queue: &StatementQueue) -> Error {
+    while let Some(slot) = slot.upgrade() {
+        let since = *slot.unread_since.lock();
+        drop(slot);
+        let waited = since.map_or(Duration::ZERO, |since| since.elapsed());
+        let timeout = queue.reader_timeout();
+        if waited >= timeout {
+            return Error::new(
+                ErrorCode::DeadlineExceeded,
+                format!(
+                    "the client took no rows for {timeout:?}; read the rows sooner, or ask for fewer at once (if other statements wait for a place, the limit is gateway.query.unread_timeout)"
+                ),
+            );
+        }
+        tokio::time::sleep(CHECK_INTERVAL.min(timeout - waited)).await;
+    }
+    std::future::pending().await
+}
+
+enum State {
+    Open(ClientMessages),
+    Failed(Error),
+    Done,
+}
+
+impl Slot {
+    /// Drops the query. The reader receives the error.
+    fn end(&self, error: Error) {
+        let mut state = self.state.lock();
+        if matches!(*state, State::Open(_)) {
+            *state = State::Failed(error);
+            self.reader.wake();
+        }
+    }
+}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slot").finish_non_exhaustive()
+    }
+}
+
+/// The stream that the client reads.
+struct WatchedStream {
+    listed: ListedStatement,
+    slot: Arc<Slot>,
+    timer: JoinHandle<()>,
+    span: Span,
+    started: Instant,
+    bytes: usize,
+}
+
+impl Stream for WatchedStream {
+    type Item = Result<FlightData, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let watched = &mut *self;
+        let _entered = watched.span.enter();
+        watched.slot.reader.register(cx.waker());
+        *watched.slot.unread_since.lock() = None;
+        let mut state = watched.slot.state.lock();
+        let polled = match &mut *state {
+            State::Open(messages) => messages.poll_next_unpin(cx),
+            State::Failed(_) => match std::mem::replace(&mut *state, State::Done) {
+                State::Failed(error) => Poll::Ready(Some(Err(error.into()))),
+                State::Open(_) | State::Done => Poll::Ready(None),
+            },
+            State::Done => Poll::Ready(None),
+        };
+        match &polled {
+            Poll::Ready(Some(Ok(message))) => {
+                *watched.slot.unread_since.lock() = Some(tokio::time::Instant::now());
+                watched.bytes += message.data_body.len();
+                watched.listed.add_sent_bytes(message.data_body.len());
+            }
+            Poll::Ready(Some(Err(status))) => {
+                *state = State::Done;
+                watched.listed.set_failed(&Error::from(status.clone()));
+                tracing::info!(code = ?status.code(), error = status.message(), "the query has failed");
+            }
+            Poll::Ready(None) => {
+                *state = State::Done;
+                watched.listed.set_finished();
+            }
+            Poll::Pending => {}
+        }
+        polled
+    }
+}
+
+impl Drop for WatchedStream {
+    fn drop(&mut self) {
+        self.timer.abort();
+        let _entered = self.span.enter();
+        let complete = !matches!(*self.slot.state.lock(), State::Open(_));
+        tracing::debug!(bytes = self.bytes, elapsed = ?self.started.elapsed(), complete, "the stream has ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use tonic::Code;
+    use tonic::metadata::MetadataMap;
+    use volary_catalog::access::Rights;
+    use volary_flight_proto::ids::{QueryId, SessionId};
+
+    use super::*;
+    use crate::config;
+    use crate::statements::{Issuer, Statements};
+
+    fn endless(guard: Arc<()>) -> ClientMessages {
+        stream::iter([Ok(FlightData::default())])
+            .chain(stream::pending())
+            .map(move |message| {
+                let _held = &guard;
+                message
+            })
+            .boxed()
+    }
+
+    fn within(limit: Duration) -> Deadline {
+        Deadline::from_metadata(&MetadataMap::new(), limit)
+    }
+
+    fn gate() -> StatementQueue {
+        StatementQueue::new(&config::Query::default())
+    }
+
+    fn listed(statements: &Arc<Statements>, id: QueryId) -> ListedStatement {
+        let issuer = Issuer {
+            user: "kea".to_owned(),
+            session: SessionId::new(),
+            client: None,
+            tag: None,
+        };
+        statements.add(id, issuer, "SELECT 1")
+    }
+
+    #[tokio::test]
+    async fn a_deadline_drops_the_query_also_when_nobody_reads() {
+        let (statements, guard) = (Arc::new(Statements::new(10)), Arc::new(()));
+        let deadline = within(Duration::from_millis(10));
+        let listed = listed(&statements, QueryId::new());
+        let mut watched = watch_stream(listed, endless(guard.clone()), deadline, gate());
+        while Arc::strong_count(&guard) > 1 {
+            tokio::task::yield_now().await;
+        }
+        let status = watched.next().await.unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        assert!(watched.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_query_that_is_ended_is_dropped_also_when_nobody_reads() {
+        let (statements, id, guard) = (Arc::new(Statements::new(10)), QueryId::new(), Arc::new(()));
+        let deadline = within(Duration::from_secs(60));
+        let listed = listed(&statements, id);
+        let mut watched = watch_stream(listed, endless(guard.clone()), deadline, gate());
+        assert!(watched.next().await.unwrap().is_ok());
+        assert!(statements.end_by(&Rights::of_open_cluster("kea"), id, "KILL has ended it"));
+        while Arc::strong_count(&guard) > 1 {
+            tokio::task::yield_now().await;
+        }
+        let status = watched.next().await.unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::Cancelled);
+        assert!(status.message().contains(&id.to_string()));
+        drop(watched);
+        assert!(!statements.end_by(&Rights::of_open_cluster("kea"), id, "again"));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_goes_away_drops_the_query() {
+        let (statements, guard) = (Arc::new(Statements::new(10)), Arc::new(()));
+        let deadline = within(Duration::from_secs(60));
+        let listed = listed(&statements, QueryId::new());
+        drop(watch_stream(
+            listed,
+            endless(guard.clone()),
+            deadline,
+            gate(),
+        ));
+        assert_eq!(Arc::strong_count(&guard), 1);
+        assert!(statements.all(&Rights::of_open_cluster("kea")).is_empty());
+    }
+}

@@ -1,0 +1,270 @@
+//! Lists the limits of a gateway that apply to all users.
+
+use std::time::Duration;
+
+use volary_node::memory::ProcessMemory;
+use volary_node::message_budget::MAX_STRANGERS_BYTES;
+use volary_node::server::{
+    FIRST_CALL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_CALLS, MAX_HEADER_LIST_BYTES,
+};
+use volary_node::unidentified_calls::MAX_WAITING_CALLS as STRANGERS_CALLS;
+use volary_node::whole_messages::MAX_UNIDENTIFIED_BYTES;
+
+use super::limit::{GatewayLimit, LimitedQuantity};
+use crate::config::Config;
+use crate::login::passwords::{MAX_WAITING, MAX_WAITING_PER_ADDRESS};
+use crate::login::throttle::{
+    FAILURES_BEFORE_WAIT as FREE_FAILURES, MAX_REMEMBERED as FAILURES_REMEMBERED,
+};
+use crate::statements::MAX_POLLED;
+use crate::system_tables::column::milliseconds;
+
+const REFUSED: &str = "RESOURCE_EXHAUSTED";
+pub(super) const WAITS: &str = "waits";
+const TOO_LATE: &str = "DEADLINE_EXCEEDED";
+const INVALID: &str = "INVALID_ARGUMENT";
+const CLOSED: &str = "the connection is closed";
+pub(super) const SPILLS: &str = "spills, or RESOURCE_EXHAUSTED";
+const FORGOTTEN: &str = "the one that was not used for longest is forgotten";
+
+pub(super) const RUNNING: &str = "running statements";
+pub(super) const OPERATORS: &str = "memory of operators";
+pub(super) const MAX_RUNNING_PER_USER: &str = "gateway.query.max_running_per_user";
+pub(super) const QUERY_MEMORY: &str = "gateway.query.memory";
+
+/// Returns the limits of a gateway with these settings, in the order in which they are listed.
+pub fn gateway_limits(config: &Config) -> Vec<GatewayLimit> {
+    let mut limits = node_limits(config);
+    limits.extend(user_limits(config));
+    limits.extend(statement_limits(config));
+    limits.extend(connection_limits());
+    limits
+}
+
+fn node_limits(config: &Config) -> Vec<GatewayLimit> {
+    let query = &config.query;
+    let count = |name, most: usize, beyond| {
+        GatewayLimit::new("node", name, most as u64, "statements", beyond)
+    };
+    let bytes =
+        |name, most: usize, beyond| GatewayLimit::new("node", name, most as u64, "bytes", beyond);
+    vec![
+        count(RUNNING, query.max_running, WAITS)
+            .with_setting("gateway.query.max_running")
+            .with_quantity(LimitedQuantity::Running),
+        count("waiting statements", query.max_waiting, REFUSED)
+            .with_setting("gateway.query.max_waiting")
+            .with_quantity(LimitedQuantity::Waiting),
+        count("statements in kept places", query.kept_places, WAITS)
+            .with_setting("gateway.query.kept_places")
+            .with_quantity(LimitedQuantity::KeptPlaces),
+        bytes(OPERATORS, config.memory.limit.bytes(), SPILLS)
+            .with_setting("gateway.memory.limit")
+            .with_share_of_memory(config.memory.limit)
+            .with_quantity(LimitedQuantity::OperatorBytes),
+        bytes(
+            "memory of the process",
+            ProcessMemory::this().allowed(),
+            "the largest statement ends with RESOURCE_EXHAUSTED",
+        )
+        .with_setting("gateway.memory.limit")
+        .with_value_text("a fifth more, and 512 MiB more at least")
+        .with_quantity(LimitedQuantity::ProcessBytes),
+        bytes("spilled data", config.memory.spill_limit.bytes(), REFUSED)
+            .with_setting("gateway.memory.spill_limit"),
+        bytes("incomplete messages", query.max_unfinished.bytes(), REFUSED)
+            .with_setting("gateway.query.max_unfinished")
+            .with_quantity(LimitedQuantity::MessageBytes),
+        GatewayLimit::new(
+            "node",
+            "sessions",
+            query.max_sessions,
+            "sessions",
+            FORGOTTEN,
+        )
+        .with_setting("gateway.query.max_sessions"),
+        bytes(
+            "plans that are kept for their tickets",
+            query.kept_plans.bytes(),
+            "one of them is planned again",
+        )
+        .with_setting("gateway.query.kept_plans"),
+        bytes(
+            "plans that are used again",
+            query.generic_plans.bytes(),
+            "one of them is planned again",
+        )
+        .with_setting("gateway.query.generic_plans"),
+        count(
+            "polled statements",
+            MAX_POLLED,
+            "run when their rows are asked for",
+        ),
+        count(
+            "statements that have ended and are listed",
+            query.history,
+            "the oldest is forgotten",
+        )
+        .with_setting("gateway.query.history"),
+        GatewayLimit::new(
+            "node",
+            "passwords that wait to be checked",
+            MAX_WAITING as u64,
+            "passwords",
+            REFUSED,
+        ),
+        GatewayLimit::new(
+            "node",
+            "users and addresses whose log-ins have failed",
+            FAILURES_REMEMBERED,
+            "users and addresses",
+            FORGOTTEN,
+        ),
+    ]
+}
+
+fn user_limits(config: &Config) -> Vec<GatewayLimit> {
+    let query = &config.query;
+    vec![
+        GatewayLimit::new(
+            "user",
+            RUNNING,
+            query.max_running_per_user() as u64,
+            "statements",
+            WAITS,
+        )
+        .with_setting(MAX_RUNNING_PER_USER),
+        GatewayLimit::new(
+            "user",
+            "incomplete messages",
+            query.message_budget().max_of_user() as u64,
+            "bytes",
+            REFUSED,
+        )
+        .with_setting("gateway.query.max_unfinished"),
+        GatewayLimit::new(
+            "user",
+            "sessions",
+            query.max_sessions_per_user(),
+            "sessions",
+            FORGOTTEN,
+        )
+        .with_setting("gateway.query.max_sessions"),
+        GatewayLimit::new(
+            "user and address",
+            "failed log-ins without a wait",
+            u64::from(FREE_FAILURES),
+            "log-ins",
+            "each further one doubles the wait, up to a minute",
+        ),
+        GatewayLimit::new(
+            "session",
+            "waiting statements",
+            query.max_waiting_per_session() as u64,
+            "statements",
+            REFUSED,
+        )
+        .with_setting("gateway.query.max_waiting_per_session"),
+    ]
+}
+
+fn statement_limits(config: &Config) -> Vec<GatewayLimit> {
+    let query = &config.query;
+    let statement_limit = |name, most: usize, unit, beyond| {
+        GatewayLimit::new("statement", name, most as u64, unit, beyond)
+    };
+    let time = |name, most: Duration, beyond| {
+        GatewayLimit::new("statement", name, milliseconds(most), "ms", beyond)
+    };
+    vec![
+        time("running time", query.timeout, TOO_LATE).with_setting("gateway.query.timeout"),
+        time(
+            "time without a reader, where others wait",
+            query.unread_timeout,
+            TOO_LATE,
+        )
+        .with_setting("gateway.query.unread_timeout"),
+        statement_limit(
+            OPERATORS,
+            config.query_memory_limit().bytes,
+            "bytes",
+            SPILLS,
+        )
+        .with_setting(QUERY_MEMORY)
+        .with_share_of_memory(query.memory),
+        statement_limit(
+            "value of a function",
+            query.max_value.bytes(),
+            "bytes",
+            REFUSED,
+        )
+        .with_setting("gateway.query.max_value"),
+        statement_limit("message", query.max_message.bytes(), "bytes", REFUSED)
+            .with_setting("gateway.query.max_message"),
+        statement_limit("columns", query.max_columns, "columns", INVALID)
+            .with_setting("gateway.query.max_columns"),
+        statement_limit("levels of a type", query.max_type_depth, "levels", INVALID)
+            .with_setting("gateway.query.max_type_depth"),
+    ]
+}
+
+fn connection_limits() -> Vec<GatewayLimit> {
+    vec![
+        GatewayLimit::new(
+            "address",
+            "passwords that wait to be checked",
+            MAX_WAITING_PER_ADDRESS as u64,
+            "passwords",
+            REFUSED,
+        ),
+        GatewayLimit::new(
+            "address",
+            "incomplete messages of strangers",
+            MAX_STRANGERS_BYTES as u64,
+            "bytes",
+            REFUSED,
+        ),
+        GatewayLimit::new(
+            "call",
+            "message of a stranger",
+            MAX_UNIDENTIFIED_BYTES as u64,
+            "bytes",
+            "UNAUTHENTICATED",
+        ),
+        GatewayLimit::new(
+            "call",
+            "headers",
+            u64::from(MAX_HEADER_LIST_BYTES),
+            "bytes",
+            "the call is refused",
+        ),
+        GatewayLimit::new(
+            "connection",
+            "calls of strangers that wait",
+            STRANGERS_CALLS as u64,
+            "calls",
+            REFUSED,
+        ),
+        GatewayLimit::new(
+            "connection",
+            "calls at a time",
+            u64::from(MAX_CALLS),
+            "calls",
+            WAITS,
+        ),
+        GatewayLimit::new(
+            "connection",
+            "time of the TLS handshake",
+            milliseconds(HANDSHAKE_TIMEOUT),
+            "ms",
+            CLOSED,
+        ),
+        GatewayLimit::new(
+            "connection",
+            "time until the first call",
+            milliseconds(FIRST_CALL_TIMEOUT),
+            "ms",
+            CLOSED,
+        ),
+    ]
+}

@@ -1,0 +1,189 @@
+//! Reads the bytes of a connection only as far as its calls allow.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::unidentified_calls::{MAX_UNREAD_BYTES, UnidentifiedCalls};
+
+/// A connection that is read only as far as [`Undecided`] allows. Writing is not limited.
+///
+/// While the connection is not read, answers to our pings do not arrive either. This pause is
+/// shorter than the time limit of a ping: the checks of passwords and the introductions that a
+/// connection waits for end within 15 seconds.
+#[derive(Debug)]
+pub(crate) struct LimitedConnection<S> {
+    inner: S,
+    calls: Arc<UnidentifiedCalls>,
+    /// Number of bytes that were read since other tasks last had their turn.
+    bytes_since_yield: u64,
+}
+
+impl<S: Unpin> LimitedConnection<S> {
+    /// Wraps `inner`, the connection that `calls` are made on.
+    pub(crate) fn new(inner: S, calls: Arc<UnidentifiedCalls>) -> Self {
+        Self {
+            inner,
+            calls,
+            bytes_since_yield: 0,
+        }
+    }
+
+    fn inner(self: Pin<&mut Self>) -> Pin<&mut S> {
+        Pin::new(&mut self.get_mut().inner)
+    }
+
+    /// Completes unless it is the turn of other tasks. h2 reports calls to hyper only after it has
+    /// read all available bytes. Those bytes would be kept in memory before the calls are known.
+    fn poll_yield(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if self.bytes_since_yield < MAX_UNREAD_BYTES {
+            return Poll::Ready(());
+        }
+        self.bytes_since_yield = 0;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for LimitedConnection<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let me = self.get_mut();
+        if me.calls.is_identified() {
+            return Pin::new(&mut me.inner).poll_read(cx, buffer);
+        }
+        ready!(me.poll_yield(cx));
+        ready!(me.calls.poll_readable(cx));
+        let before = buffer.filled().len();
+        let Poll::Ready(read) = Pin::new(&mut me.inner).poll_read(cx, buffer) else {
+            me.bytes_since_yield = 0;
+            return Poll::Pending;
+        };
+        let bytes = buffer.filled().len() - before;
+        me.bytes_since_yield += bytes as u64;
+        me.calls.note_received(bytes);
+        Poll::Ready(read)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedConnection<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.inner().poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.inner().poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.inner().poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.inner().poll_write_vectored(cx, slices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+
+    const SENT: usize = 256 << 10;
+    const AT_ONCE: usize = 8 << 10;
+
+    /// Returns a connection with all bytes that a client has sent at once, and the client.
+    async fn sent(
+        calls: &Arc<UnidentifiedCalls>,
+    ) -> (LimitedConnection<DuplexStream>, DuplexStream) {
+        let (ours, mut theirs) = duplex(SENT);
+        theirs.write_all(&vec![7; SENT]).await.unwrap();
+        (LimitedConnection::new(ours, Arc::clone(calls)), theirs)
+    }
+
+    /// Reads until nothing more is available or the connection is held back. Returns the number of
+    /// bytes that were read.
+    async fn read_all(stream: &mut LimitedConnection<DuplexStream>) -> usize {
+        let (mut read, mut buffer, mut turns) = (0, vec![0; AT_ONCE], 0);
+        while turns < 2 {
+            match stream.read(&mut buffer).now_or_never() {
+                Some(bytes) => (read, turns) = (read + bytes.unwrap(), 0),
+                // The read may be pending only because it was the turn of other tasks.
+                None => turns += 1,
+            }
+        }
+        read
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_undecided_calls_is_read_and_others_have_their_turn() {
+        let calls = Arc::new(UnidentifiedCalls::new(false));
+        let (mut stream, _client) = sent(&calls).await;
+        let mut buffer = vec![0; AT_ONCE];
+        for _ in 0..2 {
+            assert!(stream.read(&mut buffer).now_or_never().is_some());
+        }
+        assert!(stream.read(&mut buffer).now_or_never().is_none());
+        assert_eq!(read_all(&mut stream).await, SENT - 2 * AT_ONCE);
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_held_back_until_its_call_is_decided() {
+        let calls = Arc::new(UnidentifiedCalls::new(false));
+        let (mut stream, _client) = sent(&calls).await;
+        let call = calls.begin();
+        let read = read_all(&mut stream).await;
+        assert_eq!(read as u64, MAX_UNREAD_BYTES);
+        let reading = tokio::spawn(async move {
+            let mut rest = vec![0; SENT - read];
+            stream.read_exact(&mut rest).await.unwrap();
+        });
+        tokio::task::yield_now().await;
+        assert!(!reading.is_finished());
+        drop(call);
+        reading.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn once_somebody_is_known_it_is_read_as_ever() {
+        let calls = Arc::new(UnidentifiedCalls::new(false));
+        let (mut stream, _client) = sent(&calls).await;
+        let (mut known, _undecided) = (calls.begin(), calls.begin());
+        let read = read_all(&mut stream).await;
+        known.note_identified();
+        let mut rest = vec![0; SENT - read];
+        assert!(stream.read_exact(&mut rest).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn it_is_written_while_it_is_held_back() {
+        let calls = Arc::new(UnidentifiedCalls::new(false));
+        let (mut stream, mut client) = sent(&calls).await;
+        let _call = calls.begin();
+        read_all(&mut stream).await;
+        stream.write_all(b"an answer").await.unwrap();
+        let mut answer = [0; 9];
+        client.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"an answer");
+    }
+}

@@ -1,0 +1,298 @@
+//! Caches fragments from one ticket to the next, so that they need not be sent or decoded again.
+//!
+//! Only a fragment that a node of the cluster sealed gets into the cache, and only under its own
+//! id.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use datafusion_proto::protobuf::PhysicalPlanNode;
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use prost::Message;
+use volary_flight_proto::fragment::{Fragment, FragmentId};
+use volary_flight_proto::ticket::FragmentTicket;
+use volary_flight_proto::{Error, ErrorCode, Result};
+
+use super::batch_rows::check_batch_rows;
+
+/// Estimated memory of a decoded plan, for each byte of its encoded form. For example, a column
+/// with a name of a few letters is a decoded message of some hundred bytes.
+const DECODED_BYTES_PER_BYTE: usize = 10;
+
+/// A fragment, decoded as far as it is the same for all tickets.
+#[derive(Debug)]
+pub struct DecodedFragment {
+    /// The settings of the fragment, without its plan.
+    pub settings: Fragment,
+    /// The plan of the fragment.
+    pub plan: PhysicalPlanNode,
+    /// Estimated memory of the fragment, in bytes.
+    bytes: u32,
+}
+
+/// The fragment of a ticket: a cached one, or one that the ticket contains.
+#[derive(Debug)]
+pub enum TicketFragment {
+    /// The ticket only names the fragment, and the fragment is cached.
+    Cached(Arc<DecodedFragment>),
+    /// The ticket contains the fragment.
+    Sent(Box<SentFragment>),
+}
+
+/// A fragment that came with a ticket. Its plan may be large and was not decoded yet.
+#[derive(Debug)]
+pub struct SentFragment {
+    id: FragmentId,
+    encoded: Bytes,
+    fragment: Fragment,
+}
+
+impl TicketFragment {
+    /// Returns how long a stream of the fragment may be silent.
+    pub fn keep_alive(&self) -> Duration {
+        Duration::from_millis(u64::from(self.settings().keep_alive_ms))
+    }
+
+    /// Returns whether the fragment merges the rows of other workers.
+    pub fn relays(&self) -> bool {
+        self.settings().relayed.is_some()
+    }
+
+    fn settings(&self) -> &Fragment {
+        match self {
+            Self::Cached(kept) => &kept.settings,
+            Self::Sent(sent) => &sent.fragment,
+        }
+    }
+}
+
+/// Cache of fragments, by their ids.
+#[derive(Debug)]
+pub struct FragmentCache(Cache<FragmentId, Arc<DecodedFragment>>);
+
+impl FragmentCache {
+    /// Creates a cache of about `max_bytes` bytes. It forgets the least recently used fragment
+    /// first.
+    pub fn new(max_bytes: usize) -> Self {
+        Self(
+            Cache::builder()
+                .max_capacity(max_bytes as u64)
+                .weigher(|_, kept: &Arc<DecodedFragment>| kept.bytes)
+                .eviction_policy(EvictionPolicy::lru())
+                .build(),
+        )
+    }
+
+    /// Returns the fragment of a ticket. Returns `None` if the ticket only names the fragment, and
+    /// the fragment is not cached.
+    ///
+    /// # Errors
+    /// Returns `INVALID_ARGUMENT` if the id of the fragment is not valid, or if the message cannot
+    /// be decoded.
+    pub fn ticket_fragment(&self, ticket: &FragmentTicket) -> Result<Option<TicketFragment>> {
+        let id = ticket.fragment_id()?;
+        let Some(encoded) = &ticket.fragment else {
+            return Ok(self.0.get(&id).map(TicketFragment::Cached));
+        };
+        Ok(Some(TicketFragment::Sent(Box::new(SentFragment {
+            id,
+            encoded: encoded.clone(),
+            fragment: Fragment::decode(encoded.clone()).map_err(undecodable)?,
+        }))))
+    }
+
+    /// Returns the decoded fragment. Keeps a fragment that came with its ticket.
+    ///
+    /// # Errors
+    /// Returns `INVALID_ARGUMENT` if the fragment has another id than the ticket says, cannot be
+    /// decoded, or asks for batches that are too large.
+    pub fn decoded(&self, ticket_fragment: TicketFragment) -> Result<Arc<DecodedFragment>> {
+        let SentFragment {
+            id,
+            encoded,
+            fragment,
+        } = match ticket_fragment {
+            TicketFragment::Cached(kept) => return Ok(kept),
+            TicketFragment::Sent(sent) => *sent,
+        };
+        if FragmentId::of(&encoded) != id {
+            return Err(Error::invalid(format!(
+                "the fragment in the ticket does not have the id {id} that the ticket names; run the same release on all nodes"
+            )));
+        }
+        if let Some(kept) = self.0.get(&id) {
+            return Ok(kept);
+        }
+        check_batch_rows(fragment.batch_rows)?;
+        let bytes = encoded.len().saturating_mul(DECODED_BYTES_PER_BYTE);
+        let decoded_fragment = Arc::new(DecodedFragment {
+            plan: PhysicalPlanNode::decode(fragment.plan.clone()).map_err(undecodable)?,
+            settings: Fragment {
+                plan: Bytes::new(),
+                ..fragment
+            },
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+        });
+        self.0.insert(id, Arc::clone(&decoded_fragment));
+        Ok(decoded_fragment)
+    }
+}
+
+fn undecodable(source: prost::DecodeError) -> Error {
+    Error::with_source(
+        ErrorCode::InvalidArgument,
+        "the fragment cannot be decoded; run the same release on all nodes",
+        source,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
+    use datafusion_proto::protobuf::{CooperativeExecNode, EmptyExecNode};
+    use volary_flight_proto::fragment::MAX_BATCH_ROWS;
+
+    use super::*;
+
+    fn fragment(time_zone: &str, plan: &PhysicalPlanNode) -> Bytes {
+        let fragment = Fragment {
+            plan: plan.encode_to_vec().into(),
+            keep_alive_ms: 70,
+            time_zone: time_zone.to_owned(),
+            ..Fragment::default()
+        };
+        fragment.encode_to_vec().into()
+    }
+
+    fn plan() -> PhysicalPlanNode {
+        PhysicalPlanNode {
+            physical_plan_type: Some(PhysicalPlanType::Empty(EmptyExecNode::default())),
+        }
+    }
+
+    fn named(encoded: &Bytes) -> FragmentTicket {
+        FragmentTicket {
+            fragment_id: FragmentId::of(encoded).to_bytes(),
+            ..FragmentTicket::default()
+        }
+    }
+
+    fn sent(encoded: &Bytes) -> FragmentTicket {
+        FragmentTicket {
+            fragment: Some(encoded.clone()),
+            ..named(encoded)
+        }
+    }
+
+    fn decoded(kept: &FragmentCache, ticket: &FragmentTicket) -> Result<Arc<DecodedFragment>> {
+        kept.decoded(kept.ticket_fragment(ticket)?.unwrap())
+    }
+
+    #[test]
+    fn a_fragment_is_decoded_once_and_known_by_its_name_then() {
+        let kept = FragmentCache::new(1 << 20);
+        let encoded = fragment("Asia/Tokyo", &plan());
+        assert!(kept.ticket_fragment(&named(&encoded)).unwrap().is_none());
+        let first = decoded(&kept, &sent(&encoded)).unwrap();
+        assert_eq!(first.plan, plan());
+        assert_eq!(first.settings.time_zone, "Asia/Tokyo");
+        for ticket in [named(&encoded), sent(&encoded)] {
+            let given = kept.ticket_fragment(&ticket).unwrap().unwrap();
+            assert_eq!(given.keep_alive(), Duration::from_millis(70));
+            assert!(Arc::ptr_eq(&kept.decoded(given).unwrap(), &first));
+        }
+        let other = fragment("UTC", &plan());
+        assert!(kept.ticket_fragment(&named(&other)).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_fragment_under_another_ones_id_is_refused_and_not_kept() {
+        let kept = FragmentCache::new(1 << 20);
+        let encoded = fragment("UTC", &plan());
+        for at in 0..encoded.len() {
+            let mut altered = encoded.to_vec();
+            altered[at] ^= 1;
+            let ticket = FragmentTicket {
+                fragment: Some(altered.into()),
+                ..named(&encoded)
+            };
+            let error = decoded(&kept, &ticket).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+        }
+        assert!(kept.ticket_fragment(&named(&encoded)).unwrap().is_none());
+        // The wrong fragment is refused even if the right one is known.
+        decoded(&kept, &sent(&encoded)).unwrap();
+        let ticket = FragmentTicket {
+            fragment: Some(fragment("CET", &plan())),
+            ..named(&encoded)
+        };
+        let error = decoded(&kept, &ticket).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+    }
+
+    #[test]
+    fn what_is_no_fragment_is_refused() {
+        let kept = FragmentCache::new(1 << 20);
+        let no_plan = Fragment {
+            plan: vec![0xff; 9].into(),
+            ..Fragment::default()
+        };
+        let nested = (0..200).fold(plan(), |input, _| PhysicalPlanNode {
+            physical_plan_type: Some(PhysicalPlanType::Cooperative(Box::new(
+                CooperativeExecNode {
+                    input: Some(Box::new(input)),
+                },
+            ))),
+        });
+        for encoded in [
+            Bytes::from(vec![0xff; 9]),
+            Bytes::from(no_plan.encode_to_vec()),
+            fragment("UTC", &nested),
+        ] {
+            let error = decoded(&kept, &sent(&encoded)).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+            let no_id = FragmentTicket {
+                fragment_id: Bytes::from_static(b"short"),
+                ..sent(&encoded)
+            };
+            let error = kept.ticket_fragment(&no_id).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+        }
+    }
+
+    #[test]
+    fn batches_that_are_too_large_are_refused() {
+        let kept = FragmentCache::new(1 << 20);
+        let of = |batch_rows| {
+            let fragment = Fragment {
+                plan: plan().encode_to_vec().into(),
+                batch_rows,
+                ..Fragment::default()
+            };
+            decoded(&kept, &sent(&Bytes::from(fragment.encode_to_vec())))
+        };
+        assert!(of(MAX_BATCH_ROWS).is_ok());
+        for rows in [MAX_BATCH_ROWS + 1, u32::MAX] {
+            let error = of(rows).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_used_for_the_longest_time_is_forgotten() {
+        let fragments: Vec<_> = (0..20)
+            .map(|number| fragment(&format!("zone {number:02}"), &plan()))
+            .collect();
+        let kept = FragmentCache::new(fragments[0].len() * DECODED_BYTES_PER_BYTE * 4);
+        for encoded in &fragments {
+            decoded(&kept, &sent(encoded)).unwrap();
+            kept.0.run_pending_tasks();
+        }
+        let known = |encoded: &Bytes| kept.ticket_fragment(&named(encoded)).unwrap().is_some();
+        assert_eq!(kept.0.entry_count(), 4);
+        assert!(known(&fragments[19]));
+        assert!(!known(&fragments[0]));
+    }
+}
