@@ -41,7 +41,8 @@ use volary_gather::{MergedStreams, WorkerTarget};
 use volary_node::buckets::Buckets;
 
 use super::context::QueryContext;
-use super::fragment::{Fragment, PreparedFragment};
+use super::fragment_request::FragmentRequest;
+use super::fragment_spec::{FragmentSpec, PreparedFragment};
 use super::relay_plan::RelayPlan;
 use super::runtime_filter::resolved_keys;
 use super::shard_counts::ScannedTables;
@@ -53,7 +54,7 @@ use super::shard_counts::ScannedTables;
 /// look into it.
 #[derive(Debug)]
 pub struct GatherExec {
-    fragment: Arc<Fragment>,
+    request: Arc<FragmentRequest>,
     targets: Vec<WorkerTarget>,
     end_reason: Cow<'static, str>,
     properties: Arc<PlanProperties>,
@@ -79,8 +80,9 @@ impl GatherExec {
             Boundedness::Bounded,
         );
         let ordered = worker_plan.output_ordering().is_some();
+        let spec = FragmentSpec::new(fragment, targets.len(), ordered, fetch);
         Self {
-            fragment: Arc::new(Fragment::new(fragment, targets.len(), ordered, fetch)),
+            request: Arc::new(FragmentRequest::new(spec)),
             targets,
             end_reason,
             properties: Arc::new(properties),
@@ -90,7 +92,7 @@ impl GatherExec {
 
     /// Returns the plan that runs on the workers.
     pub fn fragment(&self) -> &Arc<dyn ExecutionPlan> {
-        self.fragment.plan()
+        self.spec().plan()
     }
 
     /// Returns the workers that are asked.
@@ -100,17 +102,17 @@ impl GatherExec {
 
     /// Returns what the workers reported. It is complete when all partitions have ended.
     pub fn reports(&self) -> &StreamReports {
-        self.fragment.reports()
+        self.request.reports()
     }
 
     /// Returns the relays, if the gather has any.
     pub fn relays(&self) -> Option<&RelayPlan> {
-        self.fragment.relays()
+        self.spec().relays()
     }
 
     /// Returns the maximum number of rows that are needed from each worker.
     pub(crate) fn fetch_per_worker(&self) -> Option<usize> {
-        self.fragment.fetch()
+        self.spec().fetch()
     }
 
     /// Returns why the fragment is not larger.
@@ -120,56 +122,56 @@ impl GatherExec {
 
     /// Returns whether the workers send their rows in the order of buckets.
     pub(crate) fn has_buckets(&self) -> bool {
-        self.fragment.buckets().is_some()
+        self.spec().buckets().is_some()
     }
 
     /// Returns the order in which the rows arrive, or `None` if their order is unknown.
     pub fn ordering(&self) -> Option<&LexOrdering> {
         let ordering = self.properties.output_ordering();
-        ordering.filter(|_| self.fragment.is_ordered())
+        ordering.filter(|_| self.spec().is_ordered())
     }
 
     /// Returns whether the order of the rows is unknown.
     pub(crate) fn is_unordered(&self) -> bool {
-        !self.fragment.is_ordered()
+        !self.spec().is_ordered()
     }
 
     /// Returns the same gather, whose workers send their rows in the order of their buckets. It
     /// must be read with [`Source::open`].
     #[must_use]
     pub(crate) fn with_buckets(&self, buckets: Buckets) -> Self {
-        self.with_fragment(self.fragment.with_buckets(buckets))
+        self.with_spec(self.spec().with_buckets(buckets))
     }
 
     /// Returns the same gather, whose rows are merged by relays before they reach the gateway.
     #[must_use]
     pub fn with_relays(&self, relays: RelayPlan) -> Self {
-        self.with_fragment(self.fragment.with_relays(relays))
+        self.with_spec(self.spec().with_relays(relays))
     }
 
     /// Returns the same gather with filters of joins. When it starts, its workers are sent the keys
     /// that the joins know by then. Returns `None` if the gather would not change. Either it has
     /// all these filters already, or it has a limit, which chooses rows before the join sees them.
     pub(crate) fn with_filters(&self, filters: Vec<Arc<dyn PhysicalExpr>>) -> Option<Self> {
-        if self.fragment.fetch().is_some() {
+        if self.spec().fetch().is_some() {
             return None;
         }
-        let has = self.fragment.filters().iter();
+        let has = self.spec().filters().iter();
         let has: HashSet<_> = has.map(|filter| filter.expression_id()).collect();
         let new = |filter: &Arc<dyn PhysicalExpr>| !has.contains(&filter.expression_id());
         let filters: Vec<_> = filters.into_iter().filter(new).collect();
-        (!filters.is_empty()).then(|| self.with_fragment(self.fragment.with_filters(filters)))
+        (!filters.is_empty()).then(|| self.with_spec(self.spec().with_filters(filters)))
     }
 
     /// Returns the same gather as one of `gathers` gathers of a query, which share its memory.
     #[must_use]
     pub fn with_gather_count(&self, gathers: usize) -> Self {
-        self.with_fragment(self.fragment.with_gather_count(gathers))
+        self.with_spec(self.spec().with_gather_count(gathers))
     }
 
     /// Returns how many gathers the query has, which is at least one.
     pub fn gather_count(&self) -> usize {
-        self.fragment.gather_count()
+        self.spec().gather_count()
     }
 
     /// Encodes the fragment for use in [`Self::filled`].
@@ -177,14 +179,14 @@ impl GatherExec {
     /// # Errors
     /// An error if the fragment cannot be encoded.
     pub fn prepare(&self, query: &QueryContext, batch_rows: usize) -> Result<PreparedFragment> {
-        self.fragment.prepare(query, batch_rows)
+        self.spec().prepare(query, batch_rows)
     }
 
     /// Returns whether the workers send the rows of the fragment unchanged. No join above narrows
     /// them, and they come neither by bucket nor through relays.
     pub fn is_plain(&self) -> bool {
-        let fragment = &self.fragment;
-        fragment.filters().is_empty() && fragment.buckets().is_none() && fragment.relays().is_none()
+        let spec = self.spec();
+        spec.filters().is_empty() && spec.buckets().is_none() && spec.relays().is_none()
     }
 
     /// Returns the same gather for another query, with these values of the statement's parameters
@@ -198,12 +200,11 @@ impl GatherExec {
         values: &[ScalarValue],
         targets: Vec<WorkerTarget>,
     ) -> Result<Self> {
-        let fragment = self
-            .fragment
-            .with_parameters(fragment, values, targets.len())?;
+        let spec = self.spec();
+        let spec = spec.with_parameters(fragment, values, targets.len())?;
         Ok(Self {
             targets,
-            ..self.with_fragment(fragment)
+            ..self.with_spec(spec)
         })
     }
 
@@ -221,7 +222,7 @@ impl GatherExec {
         if !self.passes_rows_unchanged() {
             return Ok(None);
         }
-        let parts = self.fragment.parts(query, &self.targets, batch_rows)?;
+        let parts = self.spec().parts(query, &self.targets, batch_rows)?;
         Ok(Some(parts))
     }
 
@@ -258,11 +259,11 @@ impl GatherExec {
         announced: Option<&AnnouncedSchema>,
     ) -> Result<Vec<BoxStream<'static, volary_flight_proto::Result<T>>>> {
         let query = QueryContext::from_task(task)?;
-        let tables = ScannedTables::from_fragment(self.fragment.plan(), &query.tables)?;
+        let tables = ScannedTables::from_fragment(self.spec().plan(), &query.tables)?;
         let streams = targets.iter().map(|target| {
-            let (fragment, query) = (Arc::clone(&self.fragment), Arc::clone(&query));
+            let (request, query) = (Arc::clone(&self.request), Arc::clone(&query));
             let (task, announced) = (Arc::clone(task), announced.cloned());
-            let request = move || Ok(fragment.request(&query, &task, announced.as_ref())?);
+            let request = move || Ok(request.get(&query, &task, announced.as_ref())?);
             worker_stream(request, tables.with_counts(target))
         });
         Ok(streams.collect())
@@ -304,12 +305,17 @@ impl GatherExec {
             1,
             "it is a part of a query".into(),
         );
-        Ok(whole.with_fragment(whole.fragment.with_part(part)?))
+        Ok(whole.with_spec(whole.spec().with_part(part)?))
     }
 
-    fn with_fragment(&self, fragment: Fragment) -> Self {
+    fn spec(&self) -> &FragmentSpec {
+        self.request.spec()
+    }
+
+    /// Returns the same gather, which asks for another fragment and has asked nobody yet.
+    fn with_spec(&self, spec: FragmentSpec) -> Self {
         Self {
-            fragment: Arc::new(fragment),
+            request: Arc::new(FragmentRequest::new(spec)),
             targets: self.targets.clone(),
             end_reason: self.end_reason.clone(),
             properties: Arc::clone(&self.properties),
@@ -329,7 +335,7 @@ impl GatherExec {
         query: &QueryContext,
     ) -> Cow<'_, [WorkerTarget]> {
         let (targets, partitions) = (&self.targets, self.partitions());
-        match self.fragment.relays() {
+        match self.spec().relays() {
             None => WorkerTarget::part_for_reader(targets, partition, partitions).into(),
             Some(relays) => relays
                 .targets_of_reader(targets, partition, partitions, query.peers.as_ref())
@@ -365,20 +371,20 @@ pub(crate) fn merged_properties(fragment: &Arc<dyn ExecutionPlan>) -> Equivalenc
 impl DisplayAs for GatherExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GatherExec: workers={}", self.targets.len())?;
-        if self.fragment.relays().is_some() {
-            write!(f, ", relays={}", self.fragment.stream_count())?;
+        if self.spec().relays().is_some() {
+            write!(f, ", relays={}", self.spec().stream_count())?;
         }
-        if self.fragment.is_ordered() {
+        if self.spec().is_ordered() {
             f.write_str(", ordered")?;
         }
-        if let Some(fetch) = self.fragment.fetch() {
+        if let Some(fetch) = self.spec().fetch() {
             write!(f, ", fetch={fetch}")?;
         }
-        if let Some(buckets) = self.fragment.buckets() {
+        if let Some(buckets) = self.spec().buckets() {
             write!(f, ", by bucket of columns {:?}", buckets.columns())?;
         }
-        if !self.fragment.filters().is_empty() {
-            let keys = self.fragment.filters().iter().flat_map(resolved_keys);
+        if !self.spec().filters().is_empty() {
+            let keys = self.spec().filters().iter().flat_map(resolved_keys);
             let keys: Vec<_> = keys.map(ToString::to_string).collect();
             write!(f, ", narrowed at run time by [{}]", keys.join(", "))?;
         }
@@ -419,7 +425,7 @@ impl ExecutionPlan for GatherExec {
         visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
         // A join fills its filter only if it finds the filter here.
-        for filter in self.fragment.filters() {
+        for filter in self.spec().filters() {
             if visit(filter)? == TreeNodeRecursion::Stop {
                 return Ok(TreeNodeRecursion::Stop);
             }
@@ -483,7 +489,7 @@ impl ExecutionPlan for GatherExec {
             .with_expressions(ordering)
             .with_metrics(metrics)
             .with_batch_size(context.session_config().batch_size())
-            .with_fetch(self.fragment.fetch())
+            .with_fetch(self.spec().fetch())
             .with_reservation(reservation)
             .build()
     }
@@ -497,7 +503,7 @@ impl ExecutionPlan for GatherExec {
         _: &[Arc<Statistics>],
         _: &StatisticsArgs,
     ) -> Result<Arc<Statistics>> {
-        let statistics = self.fragment.statistics()?.as_ref().clone();
+        let statistics = self.spec().statistics()?.as_ref().clone();
         Ok(Arc::new(statistics.to_inexact()))
     }
 }

@@ -10,8 +10,10 @@ pub mod config;
 pub mod context;
 /// Implements the plan node [`GatherExec`].
 pub mod exec;
-/// Represents the fragment that the workers run, and the request for it.
-pub mod fragment;
+/// Makes the request for a fragment's rows.
+mod fragment_request;
+/// Describes the fragment that the workers run.
+mod fragment_spec;
 /// Chooses the workers that merge the rows of others.
 pub mod relay_plan;
 /// Narrows scans with filters that are known only while a query runs.
@@ -22,5 +24,5 @@ mod shard_counts;
 pub use context::QueryContext;
 pub use exec::GatherExec;
 pub(crate) use exec::merged_properties;
-pub use fragment::PreparedFragment;
+pub use fragment_spec::PreparedFragment;
 pub use volary_gather::WorkerTarget;

@@ -1,4 +1,4 @@
-//! Represents the fragment that the workers of a gather run, and the request for it.
+//! Describes the fragment that the workers of a gather run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,39 +6,26 @@ use std::time::Duration;
 use bytes::Bytes;
 use datafusion::common::{ScalarValue, Statistics};
 use datafusion::error::Result;
-use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use parking_lot::Mutex;
 use prost::Message;
 use volary_flight_proto::Error;
 use volary_flight_proto::fragment::{FragmentId, HashBuckets, Relayed};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
-use volary_gather::announced_schema::AnnouncedSchema;
-use volary_gather::flow::FlowControl;
-use volary_gather::report::StreamReports;
-use volary_gather::request::RequestSpec;
-use volary_gather::{GatherRequest, WorkerTarget};
+use volary_gather::WorkerTarget;
 use volary_node::buckets::Buckets;
-use volary_node::client_rows::CLIENT_BATCH_BYTES;
 
 use super::context::QueryContext;
 use super::relay_plan::RelayPlan;
-use super::runtime_filter::{NarrowedRows, filter_fragment, narrow};
 use super::shard_counts::ScannedTables;
 use crate::fragment::encode::{EncodedPlan, encode};
 
-/// Maximum number of keys in all tickets of one gather together. A list that is short for one
-/// worker is long for thousands.
-const MAX_KEYS_SENT: usize = 4_000_000;
-
-/// A fragment, and the request that is made from it once, when the first stream opens. By then the
-/// scalar subqueries in the fragment have been run, and the joins above it know the keys that they
-/// look for.
-#[derive(Debug)]
-pub struct Fragment {
+/// Describes a fragment: the plan that the workers of a gather run, and the form in which they send
+/// its rows.
+#[derive(Debug, Clone)]
+pub(super) struct FragmentSpec {
     plan: Arc<dyn ExecutionPlan>,
     /// Number of workers that are asked.
     workers: usize,
@@ -51,17 +38,13 @@ pub struct Fragment {
     /// Number of gathers of the query, which share its memory.
     gather_count: usize,
     filled: Option<FilledFragment>,
-    reports: StreamReports,
-    cached_request: Mutex<Option<CachedRequest>>,
 }
-
-type CachedRequest = Option<Arc<GatherRequest>>;
 
 /// A fragment that is encoded.
 #[derive(Debug)]
 pub struct PreparedFragment {
-    id: FragmentId,
-    message: Bytes,
+    pub(super) id: FragmentId,
+    pub(super) message: Bytes,
     encoded: EncodedPlan,
 }
 
@@ -75,23 +58,23 @@ impl PreparedFragment {
 
 /// A fragment that was encoded for another query, with the values of this query.
 #[derive(Debug, Clone)]
-struct FilledFragment {
-    fragment: Arc<PreparedFragment>,
-    parameters: Bytes,
-    counted_by: CountedWritesSource,
+pub(super) struct FilledFragment {
+    pub(super) fragment: Arc<PreparedFragment>,
+    pub(super) parameters: Bytes,
+    pub(super) counted_by: CountedWritesSource,
 }
 
 /// The source of the list of counted writes.
 #[derive(Debug, Clone)]
-enum CountedWritesSource {
+pub(super) enum CountedWritesSource {
     Query,
     /// The ticket of a part names the counted writes.
     Part(Option<Snapshot>),
 }
 
-impl Fragment {
+impl FragmentSpec {
     /// Creates a fragment: see [`super::GatherExec::new`].
-    pub fn new(
+    pub(super) fn new(
         plan: Arc<dyn ExecutionPlan>,
         workers: usize,
         ordered: bool,
@@ -107,53 +90,42 @@ impl Fragment {
             relays: None,
             gather_count: 1,
             filled: None,
-            reports: StreamReports::default(),
-            cached_request: Mutex::new(None),
         }
     }
 
     /// Returns the same fragment, whose rows come in the order of their buckets.
-    pub(crate) fn with_buckets(&self, buckets: Buckets) -> Self {
+    pub(super) fn with_buckets(&self, buckets: Buckets) -> Self {
         Self {
             buckets: Some(buckets),
-            ..self.with_filters([])
+            ..self.clone()
         }
     }
 
     /// Returns the same fragment, whose rows are merged by relays before they reach the gateway.
-    pub fn with_relays(&self, relays: RelayPlan) -> Self {
+    pub(super) fn with_relays(&self, relays: RelayPlan) -> Self {
         Self {
             relays: Some(relays),
-            ..self.with_filters([])
+            ..self.clone()
         }
     }
 
     /// Returns the same fragment as one of `gathers` fragments of a query.
-    pub fn with_gather_count(&self, gathers: usize) -> Self {
+    pub(super) fn with_gather_count(&self, gathers: usize) -> Self {
         Self {
             gather_count: gathers,
-            ..self.with_filters([])
+            ..self.clone()
         }
     }
 
     /// Returns the same fragment with additional filters. They narrow its rows as far as they are
     /// known when the fragment is sent.
-    pub(crate) fn with_filters(
+    pub(super) fn with_filters(
         &self,
         filters: impl IntoIterator<Item = Arc<dyn PhysicalExpr>>,
     ) -> Self {
         Self {
             filters: self.filters.iter().cloned().chain(filters).collect(),
-            buckets: self.buckets.clone(),
-            relays: self.relays.clone(),
-            gather_count: self.gather_count,
-            filled: self.filled.clone(),
-            ..Self::new(
-                Arc::clone(&self.plan),
-                self.workers,
-                self.ordered,
-                self.fetch,
-            )
+            ..self.clone()
         }
     }
 
@@ -162,7 +134,7 @@ impl Fragment {
     ///
     /// # Errors
     /// An error if a value cannot be encoded.
-    pub fn with_parameters(
+    pub(super) fn with_parameters(
         &self,
         fragment: &Arc<PreparedFragment>,
         values: &[ScalarValue],
@@ -177,49 +149,49 @@ impl Fragment {
         Ok(Self {
             workers,
             filled: Some(filled),
-            ..self.with_filters([])
+            ..self.clone()
         })
     }
 
     /// Returns how many gathers the query has, which is at least one.
-    pub fn gather_count(&self) -> usize {
+    pub(super) fn gather_count(&self) -> usize {
         self.gather_count.max(1)
     }
 
     /// Returns the plan that runs on the workers.
-    pub fn plan(&self) -> &Arc<dyn ExecutionPlan> {
+    pub(super) fn plan(&self) -> &Arc<dyn ExecutionPlan> {
         &self.plan
     }
 
     /// Returns whether the rows of a worker come in the ordering of the fragment.
-    pub fn is_ordered(&self) -> bool {
+    pub(super) fn is_ordered(&self) -> bool {
         self.ordered
     }
 
     /// Returns the maximum number of rows that are needed from each worker.
-    pub fn fetch(&self) -> Option<usize> {
+    pub(super) fn fetch(&self) -> Option<usize> {
         self.fetch
     }
 
     /// Returns the buckets, if the rows of a worker come in their order.
-    pub fn buckets(&self) -> Option<&Buckets> {
+    pub(super) fn buckets(&self) -> Option<&Buckets> {
         self.buckets.as_ref()
     }
 
     /// Returns the relays, if there are any.
-    pub fn relays(&self) -> Option<&RelayPlan> {
+    pub(super) fn relays(&self) -> Option<&RelayPlan> {
         self.relays.as_ref()
     }
 
     /// Returns the number of streams.
-    pub fn stream_count(&self) -> usize {
+    pub(super) fn stream_count(&self) -> usize {
         self.relays
             .as_ref()
             .map_or(self.workers, |relays| relays.count.min(self.workers))
     }
 
     /// Returns the filters that joins above fill while the query runs.
-    pub fn filters(&self) -> &[Arc<dyn PhysicalExpr>] {
+    pub(super) fn filters(&self) -> &[Arc<dyn PhysicalExpr>] {
         &self.filters
     }
 
@@ -227,59 +199,8 @@ impl Fragment {
     ///
     /// # Errors
     /// An error if an operator cannot compute its statistics.
-    pub fn statistics(&self) -> Result<Arc<Statistics>> {
+    pub(super) fn statistics(&self) -> Result<Arc<Statistics>> {
         StatisticsContext::new().compute(self.plan.as_ref(), &StatisticsArgs::new())
-    }
-
-    /// Returns what the workers reported.
-    pub fn reports(&self) -> &StreamReports {
-        &self.reports
-    }
-
-    /// Returns the request. Returns `None` if no row of the fragment is needed, so that no worker
-    /// is asked. `announced` is the form of the messages that a client expects, if workers encode
-    /// the messages for that client.
-    ///
-    /// # Errors
-    /// An error if the fragment cannot be encoded; `RESOURCE_EXHAUSTED` if the memory of the query
-    /// is too small for the rows in flight.
-    pub fn request(
-        &self,
-        query: &Arc<QueryContext>,
-        task: &TaskContext,
-        announced: Option<&AnnouncedSchema>,
-    ) -> Result<Option<Arc<GatherRequest>>> {
-        let mut cached = self.cached_request.lock();
-        if let Some(request) = cached.as_ref() {
-            return Ok(request.clone());
-        }
-        let max_keys = (MAX_KEYS_SENT / self.workers.max(1)).min(query.config.runtime_filter_keys);
-        let narrowed = if self.filters.is_empty() {
-            NarrowedRows::All
-        } else {
-            let statistics = self.statistics()?;
-            let narrowed = narrow(&self.filters, &self.plan.schema(), &statistics, max_keys)?;
-            self.reports.note_narrowing(narrowed.to_string());
-            narrowed
-        };
-        let batch_rows = task.session_config().batch_size();
-        let filled = match (&self.filled, narrowed) {
-            (Some(filled), _) => Some(filled.clone()),
-            (None, NarrowedRows::None) => None,
-            (None, NarrowedRows::All) => Some(self.encode_plan(query, &self.plan, batch_rows)?),
-            (None, NarrowedRows::Matching(filter)) => {
-                let plan = filter_fragment(Arc::clone(&self.plan), &filter)?;
-                Some(self.encode_plan(query, &plan, batch_rows)?)
-            }
-        };
-        let request = match filled {
-            None => None,
-            Some(filled) => Some(Arc::new(
-                self.build_request(query, filled, task, announced)?,
-            )),
-        };
-        *cached = Some(request.clone());
-        Ok(request)
     }
 
     /// Encodes the fragment as it was planned. `query` must have the same settings as the queries
@@ -287,7 +208,11 @@ impl Fragment {
     ///
     /// # Errors
     /// An error if the fragment cannot be encoded.
-    pub fn prepare(&self, query: &QueryContext, batch_rows: usize) -> Result<PreparedFragment> {
+    pub(super) fn prepare(
+        &self,
+        query: &QueryContext,
+        batch_rows: usize,
+    ) -> Result<PreparedFragment> {
         self.prepare_plan(query, &self.plan, batch_rows)
     }
 
@@ -296,7 +221,7 @@ impl Fragment {
     ///
     /// # Errors
     /// An error if the fragment cannot be encoded.
-    pub fn parts(
+    pub(super) fn parts(
         &self,
         query: &QueryContext,
         targets: &[WorkerTarget],
@@ -332,7 +257,7 @@ impl Fragment {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if the ticket does not contain the fragment.
-    pub fn with_part(&self, part: FragmentTicket) -> Result<Self> {
+    pub(super) fn with_part(&self, part: FragmentTicket) -> Result<Self> {
         let id = part.fragment_id()?;
         let message = part.fragment.ok_or_else(|| {
             Error::invalid("the ticket for a part of the rows does not contain its fragment")
@@ -348,11 +273,25 @@ impl Fragment {
                 parameters: part.parameters,
                 counted_by: CountedWritesSource::Part(part.counted),
             }),
-            ..self.with_filters([])
+            ..self.clone()
         })
     }
 
-    fn encode_plan(
+    /// Returns how many workers are asked, whether through relays or not.
+    pub(super) fn worker_count(&self) -> usize {
+        self.workers
+    }
+
+    /// Returns the fragment as it was encoded for another query, if it was.
+    pub(super) fn filled(&self) -> Option<&FilledFragment> {
+        self.filled.as_ref()
+    }
+
+    /// Encodes `plan`, which is the fragment's plan with or without more filters.
+    ///
+    /// # Errors
+    /// An error if the plan cannot be encoded.
+    pub(super) fn encode_plan(
         &self,
         query: &QueryContext,
         plan: &Arc<dyn ExecutionPlan>,
@@ -404,42 +343,6 @@ impl Fragment {
             message,
             encoded,
         })
-    }
-
-    fn build_request(
-        &self,
-        query: &Arc<QueryContext>,
-        filled: FilledFragment,
-        task: &TaskContext,
-        announced: Option<&AnnouncedSchema>,
-    ) -> Result<GatherRequest> {
-        let fragment = &filled.fragment;
-        let mut limits = query.config.limits();
-        if announced.is_some() {
-            limits.batch_bytes = limits.batch_bytes.max(CLIENT_BATCH_BYTES);
-        }
-        let (streams, pool) = (self.stream_count(), task.memory_pool());
-        let flow = FlowControl::reserve(streams, self.gather_count(), query.memory, &limits, pool)?;
-        let question = RequestSpec {
-            query_id: query.query_id,
-            owner: query.owner,
-            snapshot: query.snapshot.clone(),
-            counted: match filled.counted_by {
-                CountedWritesSource::Query => query.counted_writes.clone(),
-                CountedWritesSource::Part(counted) => counted,
-            },
-            lineage: query.lineage,
-            peers: Arc::clone(&query.peers),
-            limits,
-            fragment_id: fragment.id,
-            fragment: fragment.message.clone(),
-            holders: query.peers.fragment_holders(fragment.id),
-            parameters: filled.parameters,
-            schema: self.plan.schema(),
-            announced: announced.cloned(),
-            reports: self.reports.clone(),
-        };
-        Ok(question.with_flow(flow))
     }
 }
 
