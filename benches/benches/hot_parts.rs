@@ -8,7 +8,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use futures::{StreamExt, stream};
 use tokio::runtime;
 use volary_catalog::shard_key::shards_of;
-use volary_node::batches::CoalesceBytes;
+use volary_exec::batches::CoalesceBytes;
 
 const ROWS: i64 = 65_536;
 const SHARDS: u32 = 64;

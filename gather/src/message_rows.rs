@@ -33,7 +33,7 @@ mod tests {
 
     use datafusion::arrow::array::{Int64Array, StringArray};
     use datafusion::arrow::datatypes::{DataType, Field, Schema};
-    use volary_node::client_rows::row_message;
+    use volary_exec::client_rows::row_message;
 
     use super::*;
 

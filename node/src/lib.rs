@@ -6,16 +6,10 @@
 
 /// Limits how much runs at the same time, and queues the rest.
 pub mod admission;
-/// Joins and splits batches to a size that suits the network.
-pub mod batches;
-/// Divides rows into hash buckets, so that a gateway can merge them piece by piece.
-pub mod buckets;
 /// Limits how long a node waits for the missing part of a call.
 mod call_timeout;
 /// Makes connections to other nodes.
 pub mod channel;
-/// Converts rows to the form in which clients receive them.
-pub mod client_rows;
 /// Serves one connection to a node's server.
 mod connection;
 /// Opens and locks the directory that a node keeps its state in, and records which node owns it.
@@ -30,13 +24,8 @@ pub mod durable;
 pub mod flight;
 /// Decides from the headers of a call whether it is let in.
 pub mod gate;
-/// Defines an expression that gateways and workers share: it tests whether a key is in a set of
-/// keys.
-pub mod key_set;
 /// Reads the bytes of a connection only as far as its calls allow.
 mod limited_connection;
-/// Decides how long rows wait for more rows to make a larger batch.
-pub mod linger;
 /// Binds the address that a node listens on.
 pub mod listener;
 /// Manages the memory and the spill space of a node's queries.
@@ -53,12 +42,6 @@ pub mod open_files;
 pub mod private_files;
 /// Detects uploads that the client has broken off.
 mod reset;
-/// Rewrites the expressions of a logical plan.
-pub mod rewrite;
-/// Computes the width of rows that operators copy.
-mod row_width;
-/// Prepares plans for execution.
-pub mod run;
 /// Provides the CPU, I/O and health runtimes.
 pub mod runtimes;
 /// Checks and generates the secret that the nodes of a cluster share.
@@ -71,12 +54,8 @@ pub mod size;
 mod stream;
 /// Configures TLS: what a node shows, and whom it trusts.
 pub mod tls;
-/// Pushes filters down without mistaking one column for another.
-pub mod unambiguous_pushdown;
 /// Tracks the calls of a connection on which no sender is identified yet.
 pub mod unidentified_calls;
-/// Limits functions that make large values from small ones.
-pub mod value_limit;
 /// Hands on each message of a call once it is complete.
 pub mod whole_messages;
 

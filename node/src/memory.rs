@@ -1,7 +1,6 @@
 //! Manages the memory and the spill space of a node's queries.
 
 mod attributed_pool;
-mod outgoing;
 mod process;
 mod process_limited_pool;
 mod query_memory;
@@ -21,9 +20,7 @@ use volary_flight_proto::{Error, Result};
 use crate::size::MemorySize;
 
 use attributed_pool::AttributedPool;
-pub use outgoing::reserve_outgoing;
-pub(crate) use process::ProcessReservation;
-pub use process::{Excess, ProcessMemory};
+pub use process::{Excess, ProcessMemory, ProcessReservation};
 use process_limited_pool::ProcessLimitedPool;
 pub use query_memory::{ByteLimit, QueryMemory};
 pub use watch::{MIN_ENDED_BYTES, end_largest_when_full};

@@ -19,7 +19,7 @@ mod cpu_stream;
 /// Represents a plan that runs.
 mod plan;
 /// Decides which tasks compute if there is more to compute than there are processors.
-pub(crate) mod turns;
+pub mod turns;
 
 /// Virtual memory of a thread's stack, in bytes. Planning walks expressions recursively, and the
 /// stack frames of a debug build are large. Only the used part becomes real memory.
@@ -212,7 +212,7 @@ impl Runtimes {
     }
 
     /// Creates a work that has computed nothing yet.
-    pub(crate) fn work(&self) -> Work {
+    pub fn work(&self) -> Work {
         self.permits.work()
     }
 

@@ -18,10 +18,10 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{TryStreamExt, stream};
 use tokio::sync::OnceCell;
+use volary_exec::run::make_runnable;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 use volary_node::Runtimes;
-use volary_node::run::make_runnable;
 
 use crate::explain::{explain_batch, render_with_metrics, schema};
 use crate::gather::GatherExec;

@@ -10,8 +10,8 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, Partitioning};
+use volary_exec::buckets::Buckets;
 use volary_gather::merge::BucketMergeExec;
-use volary_node::buckets::Buckets;
 
 use crate::gather::GatherExec;
 

@@ -12,8 +12,8 @@ use datafusion::error::Result as DfResult;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::Explain;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
+use volary_exec::run::is_hidden;
 use volary_flight_proto::{Error, Result};
-use volary_node::run::is_hidden;
 
 use crate::gather::GatherExec;
 

@@ -14,7 +14,7 @@ use datafusion::error::Result;
 use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast, lit};
 use datafusion::optimizer::AnalyzerRule;
-use volary_node::rewrite::rewrite_expressions;
+use volary_exec::rewrite::rewrite_expressions;
 
 /// Wraps casts that change values. It must run after the rule that makes the types of operands
 /// agree.

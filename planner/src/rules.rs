@@ -8,8 +8,8 @@ use datafusion::physical_optimizer::ensure_requirements::EnsureRequirements;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_optimizer::output_requirements::OutputRequirements;
 use datafusion::prelude::SessionConfig;
-use volary_node::unambiguous_pushdown::UnambiguousPushdown;
-use volary_node::value_limit::SmallConstantFolding;
+use volary_exec::unambiguous_pushdown::UnambiguousPushdown;
+use volary_exec::value_limit::SmallConstantFolding;
 
 use crate::awaited::{AwaitedRule, DynAnalyzerRule, DynLogicalRule, DynPhysicalRule};
 use crate::branch_limits::BranchLimits;

@@ -14,8 +14,8 @@ use datafusion::logical_expr::{
     Expr, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, binary_expr, lit, when,
 };
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+use volary_exec::rewrite::rewrite_expressions;
 use volary_flight_proto::Error;
-use volary_node::rewrite::rewrite_expressions;
 
 /// Rewrites comparisons with ALL and ANY. It must run before DataFusion's rule for them.
 ///

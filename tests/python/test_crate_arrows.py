@@ -14,14 +14,15 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 ARROWS = {
     "flight-proto": set(),
     "node": {"flight-proto"},
-    "gather": {"node", "flight-proto"},
+    "exec": {"node", "flight-proto"},
+    "gather": {"exec", "node", "flight-proto"},
     "catalog": {"node", "flight-proto"},
-    "planner": {"catalog", "gather", "node", "flight-proto"},
-    "gateway": {"planner", "catalog", "gather", "node", "flight-proto"},
-    "worker": {"gather", "node", "flight-proto"},
+    "planner": {"catalog", "gather", "exec", "node", "flight-proto"},
+    "gateway": {"planner", "catalog", "gather", "exec", "node", "flight-proto"},
+    "worker": {"gather", "exec", "node", "flight-proto"},
     "cli": {"gateway", "worker", "node", "flight-proto"},
-    "tests": {"cli", "node", "flight-proto"},
-    "benches": {"cli", "gateway", "worker", "planner", "catalog", "node", "flight-proto"},
+    "tests": {"cli", "exec", "node", "flight-proto"},
+    "benches": {"cli", "gateway", "worker", "planner", "catalog", "exec", "node", "flight-proto"},
     "faulty-disk": {"node"},
 }
 # What only the tests of a crate use.

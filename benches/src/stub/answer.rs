@@ -7,8 +7,8 @@ use arrow::array::RecordBatch;
 use arrow_flight::FlightData;
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
+use volary_exec::batches::CoalesceBytes;
 use volary_flight_proto::frame::{EndOfStream, Frame};
-use volary_node::batches::CoalesceBytes;
 
 use super::StubOptions;
 use crate::rows::RowShape;

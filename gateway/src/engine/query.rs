@@ -14,6 +14,7 @@ use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{Stream, StreamExt};
 use volary_catalog::access::Access;
+use volary_exec::run::make_runnable;
 use volary_flight_proto::ids::{QueryId, WorkerId};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
@@ -23,7 +24,6 @@ use volary_gather::announced_schema::AnnouncedSchema;
 use volary_gather::forwarded::ForwardedMessage;
 use volary_node::Runtimes;
 use volary_node::admission::RunPlace;
-use volary_node::run::make_runnable;
 use volary_node::runtimes::CpuStream;
 use volary_planner::gather::{GatherExec, QueryContext};
 

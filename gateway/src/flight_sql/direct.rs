@@ -20,12 +20,12 @@ use bytes::Bytes;
 use prost::Message;
 use tonic::Response;
 use url::{Host, Url};
+use volary_exec::client_rows::ClientMessages;
 use volary_flight_proto::direct::{DirectTicket, Introduced, Introduction};
 use volary_flight_proto::ids::{QueryId, WorkerId};
 use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::ticket::QueryTicket;
 use volary_flight_proto::{Result, ipc};
-use volary_node::client_rows::ClientMessages;
 
 use super::auth::{self, AUTHORIZATION};
 use super::call::{ClientCall, header_value};

@@ -12,11 +12,11 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
 use futures::Stream;
 use futures::stream::{BoxStream, StreamExt};
+use volary_exec::client_rows::{CLIENT_BATCH_BYTES, row_message};
+use volary_exec::linger::Linger;
 use volary_flight_proto::Result;
 use volary_gather::forwarded::ForwardedMessage;
 use volary_gather::message_rows::decode_rows;
-use volary_node::client_rows::{CLIENT_BATCH_BYTES, row_message};
-use volary_node::linger::Linger;
 
 use super::arrow_error;
 

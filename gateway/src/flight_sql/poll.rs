@@ -28,7 +28,7 @@ use super::call::ClientCall;
 use super::command::parse_any;
 use super::statement::open_stream;
 use crate::statements::{MAX_POLLED, WorkerStatistics};
-use volary_node::client_rows::ClientMessages;
+use volary_exec::client_rows::ClientMessages;
 use volary_node::deadline::Deadline;
 
 /// Time after which a query ends if its client neither polls it nor asks for its rows.

@@ -25,7 +25,7 @@ use super::metadata::metadata_schema;
 use super::statement::ClientStatement;
 use super::update::PutResultStream;
 use super::worker_actions;
-use volary_node::client_rows::ClientMessages;
+use volary_exec::client_rows::ClientMessages;
 use volary_node::tls::PeerKind;
 
 /// The source of rows that a client asks for with GetFlightInfo or GetSchema.

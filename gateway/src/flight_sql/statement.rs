@@ -23,7 +23,7 @@ use super::watched_stream::watch_stream;
 use super::{FlightSql, arrow_error};
 use crate::engine::{EarlierPlan, PlannedQuery, Session, StatementOutcome};
 use crate::statements::ListedStatement;
-use volary_node::client_rows::{ClientMessages, batch_messages};
+use volary_exec::client_rows::{ClientMessages, batch_messages};
 use volary_node::deadline::Deadline;
 
 /// A statement with its parameters.

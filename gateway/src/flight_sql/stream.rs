@@ -6,12 +6,12 @@ use arrow::datatypes::{Schema, SchemaRef};
 use arrow_flight::FlightData;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tonic::Status;
+use volary_exec::client_rows::{
+    CLIENT_BATCH_BYTES, ClientMessages, client_messages, client_rows, schema_message,
+};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result, ipc};
 use volary_gather::announced_schema::AnnouncedSchema;
-use volary_node::client_rows::{
-    CLIENT_BATCH_BYTES, ClientMessages, client_messages, client_rows, schema_message,
-};
 
 use super::arrow_error;
 use super::joined_messages::JoinedMessages;

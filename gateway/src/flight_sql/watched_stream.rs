@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tonic::Status;
 use tracing::Span;
+use volary_exec::client_rows::ClientMessages;
 use volary_flight_proto::{Error, ErrorCode};
-use volary_node::client_rows::ClientMessages;
 
 use crate::engine::StatementQueue;
 use crate::statements::ListedStatement;

@@ -10,9 +10,9 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 use volary_catalog::shard_key::shards_of;
 use volary_catalog::{Table, TableKind};
+use volary_exec::batches::{compact, target_rows};
 use volary_flight_proto::write::SHARD_COLUMN;
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::batches::{compact, target_rows};
 
 use super::fit;
 use super::progress::LoadProgress;

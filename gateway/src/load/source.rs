@@ -8,9 +8,9 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
+use volary_exec::run::make_runnable;
 use volary_flight_proto::{Error, Result};
 use volary_node::Runtimes;
-use volary_node::run::make_runnable;
 use volary_node::runtimes::PlanOwner;
 
 /// A stream of rows. The errors of rows from a file name the file.

@@ -17,7 +17,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use futures::future::poll_fn;
 use parking_lot::Mutex;
 use tokio::time::timeout;
-use volary_node::batches::used_bytes;
+use volary_exec::batches::used_bytes;
 
 use super::steps::Steps;
 

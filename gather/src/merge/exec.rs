@@ -16,7 +16,7 @@ use datafusion::physical_plan::{
     PlanProperties, ReplaceChildrenOptions, displayable,
 };
 use futures::{TryStreamExt, stream};
-use volary_node::buckets::Buckets;
+use volary_exec::buckets::Buckets;
 
 use super::inputs::{GatherSource, MergeInputs, ReadGuard, StepRows};
 

@@ -16,7 +16,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use futures::stream;
 use parking_lot::Mutex;
-use volary_node::buckets::Buckets;
+use volary_exec::buckets::Buckets;
 
 use super::exchange::Exchange;
 use super::reader::MergeReader;

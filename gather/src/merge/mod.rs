@@ -1,7 +1,7 @@
 //! Merges the partial results of many workers, some rounds of hash buckets at a time.
 //!
 //! The partial aggregates of many groups from many workers do not fit into a gateway all at once.
-//! Therefore workers send them by ascending bucket ([`volary_node::buckets`]). A merge is done in
+//! Therefore workers send them by ascending bucket ([`volary_exec::buckets`]). A merge is done in
 //! steps, and each step covers some rounds of buckets. A few [`reader`]s, each with an equal part
 //! of the workers, hand the rows of a step to the partitions ([`exchange`]). A partition
 //! ([`exec::BucketMergeExec`]) merges the groups of the step, emits them, and frees them before the

@@ -8,9 +8,9 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use volary_exec::buckets::{BucketPiece, Buckets, DividedRows};
 use volary_flight_proto::Error;
 use volary_flight_proto::frame::RowsByBucket;
-use volary_node::buckets::{BucketPiece, Buckets, DividedRows};
 
 use super::exchange::Exchange;
 use super::steps::Steps;

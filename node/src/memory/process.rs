@@ -105,7 +105,7 @@ impl ProcessMemory {
     /// # Errors
     /// `ResourcesExhausted` if the process would have more memory than its nodes may have. `what`
     /// names in the error the value that is not made.
-    pub(crate) fn try_reserve(
+    pub fn try_reserve(
         &self,
         bytes: usize,
         what: impl FnOnce() -> String,
@@ -188,7 +188,7 @@ impl Drop for Allowance {
 
 /// A value that is being made.
 #[derive(Debug)]
-pub(crate) struct ProcessReservation<'a> {
+pub struct ProcessReservation<'a> {
     process: &'a ProcessMemory,
     bytes: usize,
 }

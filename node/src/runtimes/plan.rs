@@ -16,7 +16,7 @@ pub struct PlanOwner {
 
 impl PlanOwner {
     /// Creates the owner of a plan. All tasks of the plan belong to `work`, and `ended` stops them.
-    pub(crate) fn new(work: Work, ended: CancellationToken) -> Self {
+    pub fn new(work: Work, ended: CancellationToken) -> Self {
         let plan = RunningPlan {
             work,
             ended: ended.clone(),

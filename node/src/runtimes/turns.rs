@@ -17,7 +17,8 @@ use std::sync::Arc;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use permits::Permits;
-pub(crate) use task::{PermittedFuture, Task, yield_to_new_work};
+pub(crate) use task::PermittedFuture;
+pub use task::{Task, yield_to_new_work};
 use usage::CurrentWorkGuard;
 pub(crate) use usage::{WorkUsage, current_usage};
 
@@ -70,14 +71,14 @@ impl UserPermits {
 /// A work that consists of one or more tasks, such as a query or the planning of a statement.
 /// Clones are the same work.
 #[derive(Debug, Clone)]
-pub(crate) struct Work {
+pub struct Work {
     permits: Permits,
     usage: Arc<WorkUsage>,
 }
 
 impl Work {
     /// Creates a task of this work.
-    pub(crate) fn task(&self) -> Task {
+    pub fn task(&self) -> Task {
         Task::new(self.permits.clone(), Arc::clone(&self.usage))
     }
 

@@ -35,12 +35,12 @@ use datafusion_proto::protobuf::{
     self, PhysicalExprNode, PhysicalExtensionExprNode, PhysicalPlanNode,
 };
 use prost::Message;
+use volary_exec::key_set::KeySetExpr;
 use volary_flight_proto::fragment::{
     Leaf, MemberRows, Parameter, Parameters, ShardScan, leaf, parameter,
 };
 use volary_flight_proto::ipc;
 use volary_gather::members::MembersExec;
-use volary_node::key_set::KeySetExpr;
 
 use super::shard_scan::ShardScanExec;
 use super::statement_parameter;

@@ -30,6 +30,7 @@ use datafusion::physical_plan::{
 };
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
+use volary_exec::buckets::Buckets;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_gather::announced_schema::AnnouncedSchema;
@@ -38,7 +39,6 @@ use volary_gather::merge::GatherSource;
 use volary_gather::report::StreamReports;
 use volary_gather::stream::{FromMessage, WorkerStream, worker_stream};
 use volary_gather::{MergedStreams, WorkerTarget};
-use volary_node::buckets::Buckets;
 
 use super::context::QueryContext;
 use super::fragment_request::FragmentRequest;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use parking_lot::Mutex;
+use volary_exec::client_rows::CLIENT_BATCH_BYTES;
 use volary_gather::GatherRequest;
 use volary_gather::announced_schema::AnnouncedSchema;
 use volary_gather::flow::FlowControl;
 use volary_gather::report::StreamReports;
 use volary_gather::request::RequestSpec;
-use volary_node::client_rows::CLIENT_BATCH_BYTES;
 
 use super::context::QueryContext;
 use super::fragment_spec::{CountedWritesSource, FilledFragment, FragmentSpec};

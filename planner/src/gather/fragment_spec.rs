@@ -10,12 +10,12 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use prost::Message;
+use volary_exec::buckets::Buckets;
 use volary_flight_proto::Error;
 use volary_flight_proto::fragment::{FragmentId, HashBuckets, Relayed};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_gather::WorkerTarget;
-use volary_node::buckets::Buckets;
 
 use super::context::QueryContext;
 use super::relay_plan::RelayPlan;

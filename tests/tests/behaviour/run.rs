@@ -6,7 +6,7 @@ use std::time::Duration;
 use datafusion::error::DataFusionError;
 use datafusion::physical_plan::{collect, execute_stream};
 use futures::StreamExt;
-use volary_node::run::make_runnable;
+use volary_exec::run::make_runnable;
 use volary_node::runtimes::OwnedRuntimes;
 use volary_tests::reference::DataFusionReference;
 

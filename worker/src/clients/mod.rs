@@ -24,11 +24,11 @@ use futures::{FutureExt, StreamExt};
 use tonic::codegen::http::HeaderMap;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
+use volary_exec::client_rows::ClientMessages;
 use volary_flight_proto::direct::{DirectTicket, Introduction};
 use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::{Error, Result};
 use volary_node::Runtimes;
-use volary_node::client_rows::ClientMessages;
 use volary_node::deadline::Deadline;
 use volary_node::message_budget::Sender;
 

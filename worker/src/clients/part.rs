@@ -6,11 +6,11 @@ use std::time::Duration;
 use arrow::datatypes::{Schema, SchemaRef};
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tracing::Instrument;
+use volary_exec::client_rows::{CLIENT_BATCH_BYTES, ClientMessages, client_messages, client_rows};
 use volary_flight_proto::direct::DirectTicket;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, Result, ipc};
-use volary_node::client_rows::{CLIENT_BATCH_BYTES, ClientMessages, client_messages, client_rows};
 use volary_node::deadline::Deadline;
 
 use crate::context::WorkerContext;

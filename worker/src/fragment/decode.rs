@@ -23,9 +23,9 @@ use datafusion_proto::physical_plan::{
 use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
 use datafusion_proto::protobuf::{self, PhysicalExprNode, PhysicalPlanNode};
 use prost::Message;
+use volary_exec::key_set::KeySetExpr;
 use volary_flight_proto::fragment::{Leaf, Parameter, leaf, parameter};
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::key_set::KeySetExpr;
 
 use super::batch_rows::check_batch_rows;
 use super::bind::Binder;

@@ -11,9 +11,9 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::prelude::SessionContext;
 use parking_lot::Mutex;
+use volary_exec::value_limit::{self, ValueLimit};
 use volary_flight_proto::fragment::Fragment;
 use volary_node::memory::ByteLimit;
-use volary_node::value_limit::{self, ValueLimit};
 
 use super::optimize::session_config;
 

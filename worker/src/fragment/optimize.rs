@@ -8,8 +8,8 @@ use datafusion::physical_optimizer::ensure_coop::EnsureCooperative;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
+use volary_exec::unambiguous_pushdown::UnambiguousPushdown;
 use volary_flight_proto::Result;
-use volary_node::unambiguous_pushdown::UnambiguousPushdown;
 
 /// Pushes filters into Parquet scans. They include filters that are known only while the fragment
 /// runs (those of joins and top-k).

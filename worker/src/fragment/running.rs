@@ -72,9 +72,9 @@ mod tests {
     use datafusion::physical_plan::empty::EmptyExec;
     use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
     use futures::{StreamExt, stream};
+    use volary_exec::run::make_runnable;
     use volary_flight_proto::{Error, ErrorCode};
     use volary_node::memory;
-    use volary_node::run::make_runnable;
     use volary_node::runtimes::{OwnedRuntimes, PlanOwner};
 
     use super::*;

@@ -10,9 +10,9 @@ use futures::stream::{Stream, StreamExt};
 use tokio::time::{Interval, MissedTickBehavior};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
+use volary_exec::client_rows::ClientMessages;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
-use volary_node::client_rows::ClientMessages;
 
 use super::super::client_option::{is_on, option_header};
 use super::super::poll::{PROGRESS_INTERVAL, percent_done};

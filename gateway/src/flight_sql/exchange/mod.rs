@@ -40,7 +40,7 @@ use crate::engine::{
     IncomingRows, IngestTarget, InsertEachOutcome, PlannedQuery, StatementOutcome,
 };
 use crate::statements::ListedStatement;
-use volary_node::client_rows::{ClientMessages, batch_messages};
+use volary_exec::client_rows::{ClientMessages, batch_messages};
 
 /// The request in the first message.
 enum ExchangeRequest {

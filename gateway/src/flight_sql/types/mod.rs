@@ -23,7 +23,7 @@
 //! | UUID (extension of FixedSizeBinary(16)) | Utf8 | as it is |
 //!
 //! Nested types are mapped at any depth. Types that are not in the table stay as they are, and so
-//! do time zones. `volary_node::client_rows` converts the rows.
+//! do time zones. `volary_exec::client_rows` converts the rows.
 
 mod field;
 mod name;

@@ -12,7 +12,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Fields, Int32Type, Int64Type, i256};
 use arrow::record_batch::RecordBatch;
 
-use volary_node::client_rows::convert_batch;
+use volary_exec::client_rows::convert_batch;
 
 use super::*;
 

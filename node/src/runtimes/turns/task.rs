@@ -52,7 +52,7 @@ impl PermittedPoll {
 ///
 /// A permit decides only when a poll begins. A poll of several seconds would compute beside short
 /// queries for all that time.
-pub(crate) fn yield_to_new_work(is_ended: impl Fn() -> bool) {
+pub fn yield_to_new_work(is_ended: impl Fn() -> bool) {
     POLL.with_borrow_mut(|poll| {
         let Some(poll) = poll else {
             return;
@@ -77,7 +77,7 @@ pub(crate) fn yield_to_new_work(is_ended: impl Fn() -> bool) {
 ///
 /// A task that waits for its permit must be polled when it is woken. Otherwise it would keep the
 /// permit from other tasks. So whoever polls it must wait for nothing else.
-pub(crate) struct Task {
+pub struct Task {
     permits: Permits,
     usage: Arc<WorkUsage>,
     /// The permit that the task waits for, and its kind.
@@ -107,7 +107,7 @@ impl Task {
 
     /// Calls `poll` once the task has a permit. Within a poll that already has a permit, it calls
     /// `poll` at once.
-    pub(crate) fn poll<T>(
+    pub fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,

@@ -10,7 +10,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, InListExpr, Literal};
 use datafusion::physical_expr::utils::conjunction;
-use volary_node::key_set::KeySetExpr;
+use volary_exec::key_set::KeySetExpr;
 
 use super::Expr;
 

@@ -8,7 +8,7 @@ use datafusion::physical_expr::expressions::{
     BinaryExpr, CastExpr, Column, DynamicFilterPhysicalExpr, InListExpr, IsNotNullExpr, IsNullExpr,
     Literal, UnKnownColumn,
 };
-use volary_node::key_set::KeySetExpr;
+use volary_exec::key_set::KeySetExpr;
 
 use super::Expr;
 

@@ -13,8 +13,8 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SpillMetrics};
 use datafusion::physical_plan::spill::SpillManager;
 use parking_lot::Mutex;
-use volary_node::batches::{compact, target_rows, used_bytes};
-use volary_node::buckets::DividedRows;
+use volary_exec::batches::{compact, target_rows, used_bytes};
+use volary_exec::buckets::DividedRows;
 
 use super::BucketOrder;
 use super::merge::{Merged, Run, Sink, Source};

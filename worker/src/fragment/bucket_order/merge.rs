@@ -14,7 +14,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::spill_file::SpillFile;
 use datafusion::physical_plan::spill::SpillManager;
 use futures::StreamExt;
-use volary_node::buckets::{BucketPiece, DividedRows};
+use volary_exec::buckets::{BucketPiece, DividedRows};
 
 /// Rows on disk, in the order of their buckets.
 pub(super) struct Run {

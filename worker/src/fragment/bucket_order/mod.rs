@@ -21,8 +21,8 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
+use volary_exec::buckets::{BucketPiece, Buckets};
 use volary_flight_proto::frame::RowsByBucket;
-use volary_node::buckets::{BucketPiece, Buckets};
 
 use buffer::BucketBuffer;
 

@@ -14,8 +14,8 @@ use datafusion::logical_expr::{
 use super::argument::Argument;
 use super::growth::PerRow;
 use super::{MAX_VALUES_PER_BATCH, folding, growth, padding, row_retry, rule, steps};
-use crate::memory::{ByteLimit, ProcessMemory, ProcessReservation};
-use crate::size::MemorySize;
+use volary_node::memory::{ByteLimit, ProcessMemory, ProcessReservation};
+use volary_node::size::MemorySize;
 
 /// The rows of a batch together may take this many times the steps of one value, if the batch
 /// cannot have fewer rows.

@@ -4,7 +4,8 @@ use arrow::array::RecordBatch;
 use datafusion::error::DataFusionError;
 use futures::{Stream, StreamExt};
 
-use super::process::ProcessMemory;
+use volary_node::memory::ProcessMemory;
+
 use crate::batches::used_bytes;
 
 /// Number of copies of a batch: the converted batch, its message, and the frames of the message.

@@ -46,7 +46,6 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::windows::WindowAggExec;
 use tokio_util::sync::CancellationToken;
 
-use crate::runtimes::{PlanOwner, Runtimes};
 use collect_left::report_when_dropped;
 use constants::cut_rows_for_constants;
 pub use display::{display_with_metrics, is_hidden};
@@ -54,6 +53,7 @@ use in_pieces::compute_in_pieces;
 use read_once::read_once;
 use stoppable::make_filter_stoppable;
 use turns::poll_inputs_in_turns;
+use volary_node::runtimes::{PlanOwner, Runtimes};
 use wide_rows::limit_wide_rows;
 use window_memory::count_kept_rows;
 
@@ -130,8 +130,8 @@ fn make_join_runnable(
 fn context_with_small_values() -> datafusion::prelude::SessionContext {
     use datafusion::prelude::{SessionConfig, SessionContext};
 
-    use crate::memory::ByteLimit;
     use crate::value_limit::ValueLimit;
+    use volary_node::memory::ByteLimit;
 
     let values = ByteLimit {
         bytes: 1_000_000,

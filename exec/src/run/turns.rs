@@ -16,7 +16,7 @@ use datafusion::physical_plan::{ExecutionPlan, RecordBatchStream, SendableRecord
 use futures::{Stream, StreamExt};
 
 use super::wrapper::{Wrapper, WrapperExec};
-use crate::runtimes::turns::{Task, Work};
+use volary_node::runtimes::turns::{Task, Work};
 
 /// Wraps the inputs of an operator that reads them in tasks of its own, so that these tasks take
 /// turns. Returns other operators unchanged.

@@ -19,8 +19,8 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::expressions::Literal;
 
 use super::one_state::{OneStateAtATime, SINGLE_STATE_AGGREGATES};
-use crate::memory::{ByteLimit, ProcessMemory, ProcessReservation};
-use crate::size::MemorySize;
+use volary_node::memory::{ByteLimit, ProcessMemory, ProcessReservation};
+use volary_node::size::MemorySize;
 
 /// The aggregates whose value contains all values of their rows.
 const COLLECTING_AGGREGATES: [&str; 2] = ["array_agg", "string_agg"];

@@ -35,7 +35,7 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::prelude::SessionConfig;
 
-use crate::memory::ByteLimit;
+use volary_node::memory::ByteLimit;
 
 use aggregate::BoundedAggregate;
 use bounded::BoundedFunction;

@@ -250,8 +250,8 @@ mod tests {
     use datafusion::prelude::SessionContext;
 
     use super::*;
-    use crate::memory::ByteLimit;
     use crate::value_limit::bounded_functions;
+    use volary_node::memory::ByteLimit;
 
     fn context() -> SessionContext {
         let limit = ByteLimit {

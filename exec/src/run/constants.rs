@@ -24,8 +24,8 @@ use datafusion::physical_plan::projection::ProjectionExec;
 
 use super::few_rows::{CopiedPerRow, FewRows};
 use super::wrapper::WrapperExec;
-use crate::size::MemorySize;
 use crate::value_limit::ValueLimit;
+use volary_node::size::MemorySize;
 
 /// Factor for the memory of the copies of a constant. Functions often make something from the
 /// copies that is as large as the copies themselves.

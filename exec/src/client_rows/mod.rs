@@ -27,7 +27,7 @@ use tonic::Status;
 use volary_flight_proto::{Error, Result};
 
 use crate::batches::{CoalesceBytes, used_bytes};
-use crate::memory::reserve_outgoing;
+use crate::outgoing::reserve_outgoing;
 use cut::split;
 
 /// Target size of a batch in bytes, if there is memory for it.

@@ -21,9 +21,9 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use tokio_util::sync::CancellationToken;
 use volary_flight_proto::{Error, ErrorCode};
 
-use crate::runtimes::turns::yield_to_new_work;
 use crate::value_limit::calls_bounded_function;
 use crate::value_limit::row_retry::{self, Refusal};
+use volary_node::runtimes::turns::yield_to_new_work;
 
 /// Returns the same filter, which fails once `ended` is cancelled.
 ///

@@ -25,10 +25,10 @@ use volary_flight_proto::{Error, ErrorCode};
 
 use super::few_rows::{CopiedPerRow, FewRows};
 use super::wrapper::{Wrapper, WrapperExec};
-use crate::memory::ByteLimit;
 use crate::row_width::{can_be_wide, fixed_width, longest_list, widest_row};
-use crate::size::MemorySize;
 use crate::value_limit::{MAX_VALUES_PER_BATCH, ValueLimit};
+use volary_node::memory::ByteLimit;
+use volary_node::size::MemorySize;
 
 /// Wraps the inputs of an operator that copies rows, so that rows are refused if their copies would
 /// be too large. The right side of a cross join returns few rows at a time instead.

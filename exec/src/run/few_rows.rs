@@ -13,7 +13,7 @@ use datafusion::physical_plan::{ExecutionPlan, RecordBatchStream, SendableRecord
 use futures::{Stream, StreamExt};
 
 use super::wrapper::Wrapper;
-use crate::memory::{ProcessMemory, ProcessReservation};
+use volary_node::memory::{ProcessMemory, ProcessReservation};
 
 /// Something that an operator copies for each row that it is given.
 pub(super) trait CopiedPerRow: fmt::Debug + Clone + Send + Sync + Unpin + 'static {

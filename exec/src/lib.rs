@@ -1,0 +1,36 @@
+//! What gateways and workers need to run plans, and DataFusion does not provide.
+//!
+//! - [`run::make_runnable`] wraps operators, so that plans stop when their query has ended and
+//!   compute in turns.
+//! - [`value_limit`] limits functions that make large values from small ones.
+//! - [`buckets`] and [`key_set`] define what a gateway and its workers must compute in the same
+//!   way.
+//! - [`batches`] and [`client_rows`] give rows the size and form in which they are sent.
+//!
+//! Nothing in this crate knows about tables or workers.
+
+/// Joins and splits batches to a size that suits the network.
+pub mod batches;
+/// Divides rows into hash buckets, so that a gateway can merge them piece by piece.
+pub mod buckets;
+/// Converts rows to the form in which clients receive them.
+pub mod client_rows;
+/// Defines an expression that gateways and workers share: it tests whether a key is in a set of
+/// keys.
+pub mod key_set;
+/// Decides how long rows wait for more rows to make a larger batch.
+pub mod linger;
+/// Reserves memory for large batches on their way to a client or another node.
+mod outgoing;
+/// Rewrites the expressions of a logical plan.
+pub mod rewrite;
+/// Computes the width of rows that operators copy.
+mod row_width;
+/// Prepares plans for execution.
+pub mod run;
+/// Pushes filters down without mistaking one column for another.
+pub mod unambiguous_pushdown;
+/// Limits functions that make large values from small ones.
+pub mod value_limit;
+
+pub use outgoing::reserve_outgoing;
