@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from comments import Finding, fragments, long_lines
+from module_docs import module_docs
 from visibility import unused
 
 # Directories with files that programs build, install or write.
@@ -32,7 +33,9 @@ def findings(files: dict[Path, str]) -> Iterator[Finding]:
     for path, source in files.items():
         yield from long_lines(path, source)
         yield from fragments(path, source)
-    yield from unused({path: source for path, source in files.items() if path.suffix == ".rs"})
+    rust = {path: source for path, source in files.items() if path.suffix == ".rs"}
+    yield from module_docs(rust)
+    yield from unused(rust)
 
 
 def main(repository: Path) -> int:

@@ -1,5 +1,3 @@
-//! The settings that the tables of one run share: their size and their directories.
-
 use std::path::PathBuf;
 
 use volary_node::Runtimes;

@@ -1,5 +1,3 @@
-//! Clients that ask one question after another, each on its own connection.
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Measures variants in turns. A machine that is slow for a while is then slow for all of them.
+//! A machine that is slow for a while is then slow for all variants.
 
 use anyhow::{Context, Result};
 use futures::future::LocalBoxFuture;

@@ -11,21 +11,24 @@
 pub mod ballista;
 /// Defines what the tables of one run share: their size and their directories.
 pub mod bench;
-/// Runs clients that ask one question after another.
+/// Runs clients that ask one question after another, each on its own connection.
 pub mod clients;
 /// Starts thousands of real workers on one machine.
 pub mod fleet;
 /// Measures variants in turns.
 pub mod interleaved;
-/// Describes the machine of a run.
+/// Describes the machine and the software versions of a run.
 pub mod machine;
-/// Controls a process through its standard input. The process ends when its input ends.
+/// Controls a process that reads commands from its standard input and answers on its standard
+/// output.
 pub mod process;
-/// Reads the processor time, the context switches and the memory of a process.
+/// Reads the processor time, the context switches and the memory of a process from Linux's `/proc`
+/// (proc(5)).
 pub mod procfs;
-/// Reads the rows of many workers in several ways.
+/// Reads the rows of many workers in several ways: with the gateway's own gather, and with
+/// alternatives to it.
 pub mod reading;
-/// Formats results for people.
+/// Formats results for people, as tables in Markdown.
 pub mod report;
 /// Defines the results that are stored.
 pub mod results;
@@ -35,5 +38,5 @@ pub mod rows;
 pub mod statistics;
 /// Runs stubs that stand in for workers and send messages that were encoded beforehand.
 pub mod stub;
-/// Defines the experiments.
+/// Defines the experiments: each is a table of variants that are measured side by side.
 pub mod tables;

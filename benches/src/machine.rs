@@ -1,5 +1,3 @@
-//! Describes the machine and the software versions of a run.
-
 use std::collections::BTreeMap;
 use std::fs;
 

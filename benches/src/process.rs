@@ -1,5 +1,5 @@
-//! A process that reads commands from its standard input and answers on its standard output. It
-//! ends when its input ends, which also happens when the process that started it is killed.
+//! A controlled process ends when its input ends, which also happens when the process that started
+//! it is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

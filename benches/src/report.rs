@@ -1,5 +1,3 @@
-//! Formats results for people, as tables in Markdown.
-
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;

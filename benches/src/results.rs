@@ -1,5 +1,4 @@
-//! Defines the results that are stored. They hold every sample of every variant, so that they can
-//! be analysed again.
+//! Stored results hold every sample of every variant, so that they can be analysed again.
 
 use std::collections::BTreeMap;
 use std::fmt;

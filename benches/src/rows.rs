@@ -1,5 +1,3 @@
-//! Builds rows of a chosen width.
-
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};

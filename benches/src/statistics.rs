@@ -1,5 +1,3 @@
-//! Computes medians, spread, ratios and percentiles.
-
 /// The smallest, the median and the largest of some samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {

@@ -1,5 +1,3 @@
-//! Describes a table that a statement creates.
-
 use std::collections::HashSet;
 
 use arrow::datatypes::SchemaRef;

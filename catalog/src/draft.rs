@@ -1,6 +1,3 @@
-//! Holds a change of the catalog while it is decided: the future state, and the records that lead
-//! to it.
-
 use std::sync::Arc;
 
 use volary_flight_proto::Result;

@@ -1,5 +1,3 @@
-//! Encodes bytes, schemas and values as hexadecimal text, because the catalog's records are JSON.
-
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};

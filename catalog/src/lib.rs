@@ -1,39 +1,62 @@
 //! Keeps what must survive a restart of the gateway: tables, views, placements, workers, writes,
 //! and users with their rights.
 //!
-//! A reader takes the current [`State`], which never changes. It may keep it for as long as it
-//! likes, and holds no lock. A change is decided on a draft of the state and committed durably to
-//! the [`MetadataStore`]. Only then does the draft become the current state. Changes are made one
-//! after another.
+//! A reader takes the current [`CatalogState`], which never changes. It may keep it for as long as
+//! it likes, and holds no lock. A change is decided on a draft of the state and committed durably
+//! to the [`MetadataStore`]. Only then does the draft become the current state. Changes are made
+//! one after another.
 //!
 //! The catalog decides which rows are visible. [`Catalog::begin_write`] gives a write its number,
-//! and adds the number to the excluded writes of [`State::snapshot`]. Workers store the rows under
-//! that number, and queries do not see them. [`Catalog::commit_write`] removes the number from the
-//! excluded writes, which makes the rows visible on all shards at once. The number of a failed
-//! write stays excluded until every worker has deleted the rows of the write.
+//! and adds the number to the excluded writes of [`CatalogState::snapshot`]. Workers store the rows
+//! under that number, and queries do not see them. [`Catalog::commit_write`] removes the number
+//! from the excluded writes, which makes the rows visible on all shards at once. The number of a
+//! failed write stays excluded until every worker has deleted the rows of the write.
 
+/// Decides who may log in, and what they may do.
 pub mod access;
+/// Describes a table that a statement creates.
 mod definition;
+/// Holds a change of the catalog while it is decided: the future state, and the records that lead
+/// to it.
 mod draft;
+/// Encodes bytes, schemas and values as hexadecimal text, because the catalog's records are JSON.
 mod encoding;
+/// Keeps the incarnations of the catalog, by which workers find out that it was restored from a
+/// backup.
 mod lineage;
+/// Checks the names of tables, views, saved queries, users, roles and tokens.
 mod name;
+/// Guards a write that is open until it is committed or aborted.
 mod open_write;
+/// Defines the records that the catalog keeps in its store: one JSON record per key.
 mod records;
+/// Implements the embedded metadata store: one file in the gateway's data directory.
 mod redb_store;
-/// Maps the value of a shard key to its shard.
+/// Computes the shard of a row: the only place that turns a key into a shard number.
 pub mod shard_key;
+/// Decides which worker gets which shard.
 mod shard_placement;
+/// Represents the catalog as of one moment.
 mod state;
+/// Keeps the statistics of tables up to date with each committed write, so that planning asks no
+/// worker.
 mod statistics;
+/// Defines what the catalog needs from a metadata store: it keeps keys with values, and changes
+/// several of them at once or not at all.
 mod store;
+/// Represents tables and views as the rest of the gateway sees them.
 mod table;
+/// Creates and drops tables.
 mod tables;
 #[cfg(test)]
 mod tests;
+/// Creates and drops views and saved queries.
 mod views;
+/// Keeps the list of workers.
 mod workers;
+/// Reads what a write adds to its table from the answers of the workers that took its rows.
 mod write_summary;
+/// Opens and commits writes, aborts failed ones, and forgets them when their rows are deleted.
 mod writes;
 
 pub use definition::{DefinitionKind, IfExists, TableDefinition};

@@ -1,9 +1,6 @@
-//! Keeps the incarnations of the catalog, by which workers find out that it was restored from a
-//! backup.
-//!
-//! [`Lineage`] explains incarnations. A worker that missed several starts of the gateway cannot
-//! judge a lineage by itself. It reports the incarnations that it knows, and [`State::agree`] finds
-//! the last one that the catalog knows, too.
+//! A worker that missed several starts of the gateway cannot judge a lineage by itself. It reports
+//! the incarnations that it knows, and [`CatalogState::judge_lineage`] finds the last one that the
+//! catalog knows, too. [`Lineage`] explains incarnations.
 
 use uuid::Uuid;
 use volary_flight_proto::ids::WriteId;

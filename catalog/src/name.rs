@@ -1,5 +1,3 @@
-//! Checks the names of tables, views, saved queries, users, roles and tokens.
-
 use volary_flight_proto::{Error, Result};
 
 /// Maximum length of a name, in bytes.

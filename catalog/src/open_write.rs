@@ -1,5 +1,3 @@
-//! Guards a write that is open until it is committed or aborted.
-
 use tokio::runtime::Handle;
 use volary_flight_proto::ids::WriteId;
 

@@ -1,5 +1,3 @@
-//! Defines the records that the catalog keeps in its store: one JSON record per key.
-//!
 //! Records only ever gain fields. A release reads what older releases wrote, and refuses a record
 //! of a newer format.
 

@@ -1,5 +1,3 @@
-//! Implements the embedded metadata store: one file in the gateway's data directory.
-
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Bound;
@@ -137,7 +135,7 @@ impl MetadataStore for RedbStore {
 
 const RESTORE_ADVICE: &str = "restore the newest backup of it (docs/repair.md)";
 
-/// A redb file whose syncs go through a [`Disk`].
+/// A redb file whose syncs go through a [`Disk`](volary_node::disk::Disk).
 #[derive(Debug)]
 struct SyncedFile {
     backend: FileBackend,

@@ -1,5 +1,3 @@
-//! Decides which worker gets which shard.
-
 use std::collections::HashMap;
 
 use volary_flight_proto::ids::WorkerId;

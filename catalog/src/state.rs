@@ -1,5 +1,3 @@
-//! Represents the catalog as of one moment.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,7 +21,7 @@ const MAX_SUGGESTIONS: usize = 3;
 const MIN_SIMILARITY: f64 = 0.75;
 
 /// Everything that the catalog knows, as of one moment. It never changes: each change creates a new
-/// `State`, which shares the unchanged parts.
+/// `CatalogState`, which shares the unchanged parts.
 #[derive(Debug, Clone)]
 pub struct CatalogState {
     /// The version of the cluster record in the store. It changes with every change of the catalog.

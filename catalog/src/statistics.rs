@@ -1,6 +1,3 @@
-//! Keeps the statistics of tables. They are updated with each committed write, so that planning
-//! asks no worker.
-
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 

@@ -1,6 +1,3 @@
-//! Defines what the catalog needs from a metadata store: it keeps keys with values, and changes
-//! several of them at once or not at all.
-
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 

@@ -1,5 +1,3 @@
-//! Represents tables and views as the rest of the gateway sees them.
-
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;

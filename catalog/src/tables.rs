@@ -1,5 +1,3 @@
-//! Creates and drops tables.
-
 use std::sync::Arc;
 
 use volary_flight_proto::ids::{TableId, WorkerId};

@@ -1,5 +1,3 @@
-//! Creates and drops views and saved queries.
-
 use std::sync::Arc;
 
 use volary_flight_proto::{Error, Result};

@@ -1,5 +1,3 @@
-//! Keeps the list of workers.
-
 use std::sync::Arc;
 
 use volary_flight_proto::ids::WorkerId;

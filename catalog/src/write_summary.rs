@@ -1,5 +1,3 @@
-//! Reads what a write adds to its table from the answers of the workers that took its rows.
-
 use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use volary_flight_proto::ids::WorkerId;

@@ -1,5 +1,3 @@
-//! Opens and commits writes, aborts failed ones, and forgets them when their rows are deleted.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

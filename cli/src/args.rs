@@ -1,5 +1,3 @@
-//! The command line: commands, arguments and flags.
-
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};

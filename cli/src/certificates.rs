@@ -1,6 +1,3 @@
-//! The command `volary certificates`: creates an authority for a cluster, and signs certificates
-//! for its nodes and clients.
-
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};

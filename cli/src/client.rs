@@ -1,5 +1,3 @@
-//! A connection of the command line to a gateway.
-
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Int64Type, Schema, SchemaRef};
 use arrow_flight::error::FlightError;
@@ -39,7 +37,7 @@ pub struct RowStream {
 
 impl std::fmt::Debug for RowStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rows")
+        f.debug_struct("RowStream")
             .field("schema", &self.schema)
             .finish_non_exhaustive()
     }
@@ -137,8 +135,8 @@ impl Client {
         Ok(check_columns(rows))
     }
 
-    /// Runs a statement and polls it until its rows can be fetched. Until then, calls `told` with the
-    /// progress after each poll.
+    /// Runs a statement and polls it until its rows can be fetched. Until then, calls `on_progress`
+    /// with the progress after each poll.
     ///
     /// # Errors
     /// Returns the errors of the statement.

@@ -1,5 +1,3 @@
-//! The command `volary gateway`.
-
 use volary_flight_proto::Result;
 use volary_gateway::{Config, Gateway};
 use volary_node::Runtimes;

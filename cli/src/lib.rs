@@ -5,19 +5,21 @@
 //! chooses the command. [`gateway`], [`worker`] and [`local`] are processes that serve. [`sql`] and
 //! [`status`] are clients of such a process. [`demo`] is both.
 
-/// Defines the command line.
+/// Defines the command line: commands, arguments and flags.
 pub mod args;
-/// Runs `volary certificates`: creates an authority for a cluster, and certificates that it signs.
+/// Runs `volary certificates`: creates an authority for a cluster, and signs certificates for its
+/// nodes and clients.
 pub mod certificates;
 /// Connects the command line to a gateway.
 pub mod client;
-/// Runs `volary demo`: TPC-H on a local cluster.
+/// Runs `volary demo`: loads TPC-H data into a local cluster, and runs a few queries that show how
+/// it works.
 pub mod demo;
 /// Runs `volary gateway`.
 pub mod gateway;
 /// Runs `volary local`: a gateway and its workers in one process.
 pub mod local;
-/// Writes logs to standard error.
+/// Writes logs to standard error, for people or for machines.
 pub mod logging;
 /// Finds out which gateway a client connects to, and with which credentials.
 pub mod login;
@@ -35,7 +37,7 @@ pub mod status;
 pub mod table;
 /// Prints to standard output, and formats numbers for people.
 pub mod terminal;
-/// Generates TPC-H data.
+/// Generates TPC-H data, as Arrow batches or as one Parquet file per table.
 pub mod tpch;
 /// Runs `volary worker`.
 pub mod worker;

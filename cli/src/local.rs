@@ -1,5 +1,5 @@
-//! The command `volary local`: a gateway and its workers in one process. They talk Flight over
-//! loopback, as the nodes of any cluster talk over the network.
+//! The gateway and the workers of `volary local` talk Flight over loopback, as the nodes of any
+//! cluster talk over the network.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -1,5 +1,3 @@
-//! Writes logs to standard error, for people or for machines.
-
 use std::io::IsTerminal;
 
 use clap::ValueEnum;

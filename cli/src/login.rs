@@ -1,5 +1,3 @@
-//! The gateway that a client connects to, and the credentials that the client shows.
-
 use std::io::IsTerminal;
 use std::path::PathBuf;
 

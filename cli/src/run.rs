@@ -1,5 +1,3 @@
-//! Runs the command that the command line names, and turns its error into an exit code.
-
 use std::future::Future;
 use std::process::ExitCode;
 

@@ -1,5 +1,3 @@
-//! Ends a process that serves: waits for signals, and limits the time of the shutdown.
-
 use std::future::Future;
 use std::time::Duration;
 
@@ -11,7 +9,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Receives SIGINT and SIGTERM from the moment of its creation. A signal that comes before
-/// [`Stop::requested`] is called is not lost.
+/// [`StopSignals::requested`] is called is not lost.
 #[derive(Debug)]
 pub struct StopSignals {
     interrupt: Signal,

@@ -1,5 +1,3 @@
-//! The command `volary status`: shows nodes, tables and shards.
-
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 use arrow::json;

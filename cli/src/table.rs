@@ -1,5 +1,3 @@
-//! Formats rows as a table that fits the terminal.
-
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -118,8 +116,13 @@ impl TextTable {
             lines.push(self.line(row.iter().map(String::as_str), &widths));
         }
         if hidden > 0 {
+            let what = if hidden == 1 {
+                "column does"
+            } else {
+                "columns do"
+            };
             lines.push(format!(
-                "({hidden} more columns do not fit; use --output csv or json)"
+                "({hidden} more {what} not fit; use --output csv or json)"
             ));
         }
         lines
@@ -255,6 +258,9 @@ mod tests {
     fn columns_that_do_not_fit_are_left_out_and_counted() {
         let lines = table().render(Some(10));
         assert_eq!(lines[0], "number");
-        assert!(lines[4].contains("1 more column"), "{lines:?}");
+        assert!(
+            lines[4].contains("(1 more column does not fit;"),
+            "{lines:?}"
+        );
     }
 }

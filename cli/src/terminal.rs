@@ -1,5 +1,3 @@
-//! Prints to standard output, and formats numbers for people.
-
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::time::Duration;
 

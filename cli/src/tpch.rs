@@ -1,8 +1,6 @@
-//! Generates TPC-H data, as Arrow batches or as one Parquet file per table.
-//!
-//! The rows come from `tpchgen`, which generates the same rows as the benchmark's own `dbgen`. A
-//! table has the same rows in the same order for any number of parts or threads. Strings are
-//! `Utf8View`, money is `Decimal128(15, 2)`, and dates are `Date32`.
+//! The rows of TPC-H come from `tpchgen`, which generates the same rows as the benchmark's own
+//! `dbgen`. A table has the same rows in the same order for any number of parts or threads. Strings
+//! are `Utf8View`, money is `Decimal128(15, 2)`, and dates are `Date32`.
 
 use std::fs::{self, File};
 use std::num::NonZeroUsize;

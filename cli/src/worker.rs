@@ -1,5 +1,3 @@
-//! The command `volary worker`.
-
 use volary_flight_proto::Result;
 use volary_node::Runtimes;
 use volary_worker::{Config, Worker};

@@ -1,5 +1,3 @@
-//! Joins and splits batches to a size that suits the network.
-
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -1,6 +1,3 @@
-//! Divides rows into hash buckets: a worker orders the rows of a fragment by bucket, so that a
-//! gateway can merge the rows of all workers piece by piece.
-//!
 //! A row's hash determines its *partition*, which is the one that DataFusion's own repartitioning
 //! would choose, and its *round*. Once a partition of the gateway has merged a round of all
 //! workers, the groups of that round are complete and their memory is freed.

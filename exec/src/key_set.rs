@@ -1,6 +1,3 @@
-//! Defines an expression that gateways and workers share: it tests whether a key is in a set of
-//! values.
-//!
 //! An `IN` list has one expression for each of its values. With thousands of values, sending the
 //! list and rewriting it for each opened file costs more than evaluating it. A key set is one
 //! array.

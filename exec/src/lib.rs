@@ -11,9 +11,11 @@
 
 /// Joins and splits batches to a size that suits the network.
 pub mod batches;
-/// Divides rows into hash buckets, so that a gateway can merge them piece by piece.
+/// Divides rows into hash buckets: a worker orders the rows of a fragment by bucket, so that a
+/// gateway can merge the rows of all workers piece by piece.
 pub mod buckets;
-/// Converts rows to the form in which clients receive them.
+/// Prepares rows for clients, on a gateway or on a worker: in the types that were announced, and in
+/// messages that clients accept.
 pub mod client_rows;
 /// Defines an expression that gateways and workers share: it tests whether a key is in a set of
 /// keys.
@@ -26,7 +28,7 @@ mod outgoing;
 pub mod rewrite;
 /// Computes the width of rows that operators copy.
 mod row_width;
-/// Prepares plans for execution.
+/// Prepares plans for execution: wraps DataFusion's operators where they lack something.
 pub mod run;
 /// Pushes filters down without mistaking one column for another.
 pub mod unambiguous_pushdown;

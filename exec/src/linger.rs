@@ -1,5 +1,3 @@
-//! Decides how long rows wait for more rows to make a larger batch.
-
 use std::pin::Pin;
 use std::task::Context;
 use std::time::Duration;

@@ -1,5 +1,3 @@
-//! Reserves memory for large batches on their way to a client or another node.
-
 use arrow::array::RecordBatch;
 use datafusion::error::DataFusionError;
 use futures::{Stream, StreamExt};

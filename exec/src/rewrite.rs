@@ -1,5 +1,3 @@
-//! Rewrites the expressions of a logical plan.
-
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;

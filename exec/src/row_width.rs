@@ -1,5 +1,3 @@
-//! Computes the width of rows that operators copy.
-//!
 //! Fixed-width values and views take few bytes, however long the text of a view is. Other texts and
 //! nested values are copied whole.
 

@@ -1,5 +1,3 @@
-//! Pushes filters down without mistaking one column for another.
-//!
 //! DataFusion 55 finds the columns of a filter in the input of an operator by name (fixed after 55:
 //! apache/datafusion#25259). This goes wrong in three cases:
 //!

@@ -1,7 +1,6 @@
-//! Reads how large compressed messages of Arrow IPC claim to be.
-//!
-//! A compressed buffer states its uncompressed size. arrow's reader allocates that many bytes
-//! before it checks whether the size is true, so a few bytes that claim 2⁵⁶ end the process.
+//! A compressed buffer of Arrow IPC states its uncompressed size. arrow's reader allocates that
+//! many bytes before it checks whether the size is true, so a few bytes that claim 2⁵⁶ end the
+//! process.
 
 use arrow::ipc::{Message, MessageHeader, RecordBatch, root_as_message};
 

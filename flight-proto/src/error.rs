@@ -1,5 +1,3 @@
-//! Defines the errors that cross the network, and maps them to and from gRPC.
-
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +7,9 @@ use tonic::metadata::AsciiMetadataValue;
 
 use crate::sqlstate::SqlState;
 
+/// Defines the error codes, and maps them to and from gRPC.
 mod code;
+/// Maps the errors of libraries, such as DataFusion, to Volary's errors.
 mod libraries;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,3 @@
-//! Encodes schemas and rows as bytes inside other messages, and decodes them.
-//!
 //! The bytes that are decoded here travelled in a sealed message. arrow's reader panics on some
 //! bytes that no Arrow library writes. Such a panic becomes an error of the sender, like any other
 //! fault in its bytes.

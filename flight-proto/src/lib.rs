@@ -18,7 +18,7 @@ pub mod compressed;
 pub mod control;
 /// Defines the messages for results that clients fetch from the workers themselves.
 pub mod direct;
-/// Defines the error codes, maps them to and from gRPC, and maps DataFusion's errors to them.
+/// Defines the errors that cross the network, and maps them to and from gRPC.
 pub mod error;
 /// Defines the part of a plan that a worker runs: its handle, its parameters and its leaves.
 pub mod fragment;
@@ -27,7 +27,7 @@ pub mod fragment;
 pub mod frame;
 /// Defines a type for each kind of identifier.
 pub mod ids;
-/// Encodes schemas and rows as bytes, and decodes them.
+/// Encodes schemas and rows as bytes inside other messages, and decodes them.
 pub mod ipc;
 /// Describes the history of writes that a gateway's catalog belongs to.
 pub mod lineage;
@@ -39,6 +39,7 @@ pub mod seal;
 pub mod session;
 /// Defines which writes a query sees.
 pub mod snapshot;
+/// Defines the SQLSTATE codes of errors: what went wrong, in the codes that other databases use.
 pub mod sqlstate;
 /// Computes one number that says which rows a shard holds.
 pub mod tally;

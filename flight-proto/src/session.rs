@@ -1,13 +1,13 @@
-//! Defines the session messages of Flight SQL. Their field numbers and types are those of
-//! Flight.proto (Apache Arrow). The bodies travel raw, not as `Any`.
+//! The field numbers and types of the session messages are those of Flight.proto (Apache Arrow).
+//! The bodies travel raw, not as `Any`.
 
 use std::collections::HashMap;
 
 /// DoAction type of a [`SetSessionOptionsRequest`].
 pub const SET_SESSION_OPTIONS_ACTION: &str = "SetSessionOptions";
-/// DoAction type of a [`GetSessionOptionsRequest`].
+/// DoAction type of a `GetSessionOptionsRequest`, which has no fields.
 pub const GET_SESSION_OPTIONS_ACTION: &str = "GetSessionOptions";
-/// DoAction type of a [`CloseSessionRequest`].
+/// DoAction type of a `CloseSessionRequest`, which has no fields.
 pub const CLOSE_SESSION_ACTION: &str = "CloseSession";
 
 /// The content of a gateway's bearer token: whose session it is. The token is sealed. This message

@@ -1,8 +1,6 @@
-//! Defines the SQLSTATE codes of errors: what went wrong, in the codes that other databases use.
-//!
-//! The codes are those of PostgreSQL ("Appendix A. PostgreSQL Error Codes"), so that libraries and
-//! programs that know them need not read messages. Each error has a code. If the place where an
-//! error is made names none, the code follows from the [`ErrorCode`].
+//! The SQLSTATE codes are those of PostgreSQL ("Appendix A. PostgreSQL Error Codes"), so that
+//! libraries and programs that know them need not read messages. Each error has a code. If the
+//! place where an error is made names none, the code follows from the [`ErrorCode`].
 
 use arrow::error::ArrowError;
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::lineage::Lineage;
 
-/// How often a worker that takes a write sends a sign of life, which is an empty answer. Gateways
+/// How often a worker that takes a write sends a keep-alive, which is an empty answer. Gateways
 /// wait for many times as long.
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(200);
 

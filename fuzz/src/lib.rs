@@ -20,7 +20,7 @@ pub mod seeds;
 mod store;
 /// Stands in for the workers of a gateway.
 pub mod stub_worker;
-/// Mutates protobuf messages.
+/// Mutates protobuf messages field by field.
 pub mod wire;
 /// Runs a worker in this process.
 pub mod worker;

@@ -1,7 +1,7 @@
-//! Mutates messages field by field. libFuzzer changes single bytes. In a nested message, most such
-//! changes make the lengths around them wrong, and the message is refused before anything reads it.
-//! So this module splits messages into their fields, changes one of them, and joins them again. It
-//! needs no schema: a length-delimited field that can be read as a message is treated as one.
+//! The mutations of libFuzzer change single bytes. In a nested message, most such changes make the
+//! lengths around them wrong, and the message is refused before anything reads it. So this module
+//! splits messages into their fields, changes one of them, and joins them again. It needs no
+//! schema: a length-delimited field that can be read as a message is treated as one.
 
 use prost::encoding::{decode_varint, encode_varint};
 
@@ -62,7 +62,7 @@ pub fn decode_list(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     items
 }
 
-/// Encodes items so that [`list`] can read them.
+/// Encodes items so that [`decode_list`] can read them.
 pub fn encode_list<T: AsRef<[u8]>>(items: impl IntoIterator<Item = T>) -> Vec<u8> {
     let fields = items.into_iter().map(|item| Field {
         number: 1,

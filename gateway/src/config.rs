@@ -1,4 +1,4 @@
-//! Settings of a gateway. `docs/configuration.md` is made from these doc comments.
+//! From the doc comments of this file, `make docs` generates `docs/configuration.md`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

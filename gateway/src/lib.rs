@@ -23,11 +23,12 @@ pub mod load;
 pub mod login;
 /// Starts, runs and stops the gateway.
 pub mod server;
-/// Parses statements, and refuses those that nobody should plan.
+/// Parses statements, and refuses some of them before they are planned or run.
 pub mod sql;
 /// Maps Arrow types to their names in SQL.
 mod sql_type;
-/// Lists the statements that this gateway works on.
+/// Lists the statements that this gateway works on, for system.queries, and those that have ended,
+/// for system.query_log.
 pub mod statements;
 /// Provides the tables about the cluster itself, in the schema `system`.
 pub mod system_tables;

@@ -1,5 +1,3 @@
-//! Starts, runs and stops the gateway.
-
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;

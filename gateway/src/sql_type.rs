@@ -1,5 +1,3 @@
-//! Maps Arrow types to their names in SQL.
-
 use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 
 /// Returns the SQL name of a type. It is the name that CREATE TABLE takes, where CREATE TABLE has a

@@ -1,5 +1,3 @@
-//! Hides the credentials in URLs before they are shown.
-//!
 //! A URL may have a user name and a password before its host, and a signature after a question
 //! mark. Without this module, both would appear in errors, in logs and in the list of statements.
 

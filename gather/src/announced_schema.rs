@@ -1,5 +1,3 @@
-//! Holds the schema that was announced to a client whose rows come from workers unchanged.
-
 use bytes::Bytes;
 use volary_flight_proto::{Error, Result};
 

@@ -1,6 +1,3 @@
-//! Keeps the connections to the workers. There is one per worker and window. It is made when it is
-//! first used, and all queries share it.
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

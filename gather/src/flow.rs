@@ -1,5 +1,3 @@
-//! Limits how many bytes of a gather's rows are in transit at a time.
-//!
 //! A worker sends as much ahead as the HTTP/2 window of its stream takes, whether anybody reads it
 //! or not. With the default window, the streams of 2,160 workers park 4.2 GiB at a gateway.
 //! Therefore the window and the size of messages follow from the number of streams and the memory
@@ -104,7 +102,7 @@ impl FlowControl {
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if the gather is run once more and there is no memory for that.
-    pub fn take_share(&self) -> Result<MemoryReservation> {
+    pub(crate) fn take_share(&self) -> Result<MemoryReservation> {
         let reserved = self.reserved.lock();
         if reserved.size() < self.bytes_per_stream {
             reserved.try_grow(self.bytes_per_stream)?;

@@ -1,6 +1,3 @@
-//! Passes messages of workers on to a client. Nobody decodes the messages on their way if nothing
-//! is left to do with their rows.
-
 use arrow_flight::FlightData;
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -10,7 +7,7 @@ use volary_flight_proto::frame::RowsByBucket;
 use crate::request::GatherRequest;
 use crate::stream::FromMessage;
 
-/// A message of a worker that is passed on to the client.
+/// A message of a worker that is forwarded to the client.
 #[derive(Debug)]
 pub struct ForwardedMessage {
     /// The message. It has rows, and nothing that nodes say to each other.

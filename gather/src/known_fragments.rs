@@ -1,7 +1,5 @@
-//! Remembers which workers know which fragments.
-//!
-//! This is only a hint: a worker that was restarted, or that has dropped a fragment in favour of
-//! others, asks for it.
+//! The list of workers that know a fragment is only a hint: a worker that was restarted, or that
+//! has dropped a fragment in favour of others, asks for it.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! A gateway gathers rows for its clients. A worker that relays gathers rows from other workers for
 //! a gateway. This crate contains what both of them do. Each of them supplies how it knows the
-//! workers ([`peers::Peers`]) and what it asks them for ([`request::Request`]).
+//! workers ([`peers::Peers`]) and what it asks them for ([`request::GatherRequest`]).
 //!
 //! All streams ([`stream::WorkerStream`]) of a gather are opened at once, when the gather is first
 //! polled. The task that polls the gather reads them inline: a stream has no queue, no hand-over
@@ -10,11 +10,12 @@
 
 /// Holds the schema that was announced to a client whose rows come from workers unchanged.
 pub mod announced_schema;
-/// Keeps the connections to workers: one per worker and window.
+/// Keeps the connections to workers: one per worker and window, made at its first use and shared by
+/// all queries.
 pub mod connections;
 /// Limits how many bytes of a gather's rows are in transit at a time.
 pub mod flow;
-/// Passes messages of workers on to a client undecoded.
+/// Passes messages of workers on to a client, undecoded if nothing is left to do with their rows.
 pub mod forwarded;
 /// Remembers which workers know which fragments.
 pub mod known_fragments;
@@ -22,10 +23,10 @@ pub mod known_fragments;
 pub mod limits;
 /// Reads the rows of other workers, on a worker that relays.
 pub mod members;
-/// Merges the partial results of many workers piece by piece.
+/// Merges the partial results of many workers, some rounds of hash buckets at a time.
 pub mod merge;
 /// Reads several streams in turns.
-pub mod merged_streams;
+pub(crate) mod merged_streams;
 /// Decodes the rows in a message of another node.
 pub mod message_rows;
 /// Defines how a node reaches the workers of its cluster.

@@ -1,5 +1,3 @@
-//! Defines the deadlines and sizes of a gather.
-
 use std::time::Duration;
 
 use volary_node::message_limit::MessageLimit;
@@ -22,7 +20,7 @@ pub struct GatherLimits {
 }
 
 impl GatherLimits {
-    /// Number of signs of life that a worker sends within the idle timeout.
+    /// Number of keep-alive messages that a worker sends within the idle timeout.
     const KEEP_ALIVES_PER_TIMEOUT: u32 = 4;
 
     /// Returns how often a worker that has nothing to send says that it is alive.

@@ -1,5 +1,3 @@
-//! Reads the rows of other workers, on a worker that relays.
-
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! Reads several streams in turns.
-
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 

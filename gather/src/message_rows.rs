@@ -1,5 +1,3 @@
-//! Decodes the rows in a message of another node.
-
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,5 +1,3 @@
-//! Defines how a node reaches the workers of its cluster.
-
 use std::fmt;
 use std::sync::Arc;
 

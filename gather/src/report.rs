@@ -1,5 +1,3 @@
-//! Records what a gather learned of its workers: rows, bytes, time.
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +82,7 @@ impl StreamReport {
         slowest.map_or("nothing", |(_, part)| part)
     }
 
-    /// Begins the report anew, because the same worker, or another copy, is asked again.
+    /// Begins the report anew, because the same worker, or another replica, is asked again.
     pub(crate) fn restart(&mut self, worker: WorkerId) {
         *self = Self {
             sent_bytes: self.sent_bytes,
@@ -112,8 +110,8 @@ struct GatherReport {
 const MIN_SIBLINGS: usize = 3;
 /// A stream may be silent for this many times the longest time that any stream was silent.
 const LONGEST_WAIT_FACTOR: u32 = 4;
-/// A stream may always be silent for the idle timeout divided by this number. Signs of life come
-/// every quarter of the idle timeout.
+/// A stream may always be silent for the idle timeout divided by this number. Keep-alive
+/// messages come every quarter of the idle timeout.
 const MIN_PATIENCE_DIVISOR: u32 = 2;
 /// A stream may always be silent for this time, unless the idle timeout is shorter. Machines that
 /// are busy, or that are moved to another host, pause for that long.
@@ -131,7 +129,7 @@ impl StreamReports {
     }
 
     /// Notes how long a stream waited for a message.
-    pub fn note_wait(&self, wait: Duration) {
+    pub(crate) fn note_wait(&self, wait: Duration) {
         let mut learned = self.0.lock();
         learned.longest_wait = learned.longest_wait.max(wait);
     }
@@ -144,7 +142,7 @@ impl StreamReports {
     /// Returns how long a stream may be silent. When at least half of its siblings have ended, the
     /// limit follows from the longest wait for a message so far. A stream that hangs is then
     /// noticed sooner than by the idle timeout, which all streams have.
-    pub fn silence_limit(&self, idle_timeout: Duration) -> Duration {
+    pub(crate) fn silence_limit(&self, idle_timeout: Duration) -> Duration {
         let learned = self.0.lock();
         let siblings = learned.workers.len().saturating_sub(1);
         if siblings < MIN_SIBLINGS || learned.ended * 2 < siblings {

@@ -1,5 +1,3 @@
-//! Defines what the streams of one gather ask their workers for.
-
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -52,7 +50,7 @@ pub struct RequestSpec {
     pub reports: StreamReports,
 }
 
-/// A question for which memory is reserved, so that it can be asked.
+/// A request for which memory is reserved, so that workers can be asked.
 #[derive(Debug)]
 pub struct GatherRequest {
     spec: RequestSpec,
@@ -61,7 +59,7 @@ pub struct GatherRequest {
 }
 
 impl RequestSpec {
-    /// Combines the question with the memory for its answers.
+    /// Combines the spec with the memory for the rows in transit.
     pub fn with_flow(self, flow: FlowControl) -> GatherRequest {
         GatherRequest { spec: self, flow }
     }

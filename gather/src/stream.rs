@@ -1,5 +1,3 @@
-//! Reads the rows of one worker: opening, retrying, deadlines, decoding.
-
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -203,7 +201,7 @@ impl StreamReader {
     }
 
     /// Returns whether the stream may be opened again. This is possible only if it has handed out
-    /// no row. It is then read from the start: from another copy, or from the same worker, which
+    /// no row. It is then read from the start: from another replica, or from the same worker, which
     /// may only have restarted.
     fn may_retry(&self, error: &Error) -> bool {
         let has_other_replica = self.other_replicas.len() > 0;

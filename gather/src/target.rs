@@ -1,5 +1,3 @@
-//! Defines which worker is asked, and for what.
-
 use volary_flight_proto::fragment::ScanShards;
 use volary_flight_proto::ids::WorkerId;
 

@@ -1,9 +1,7 @@
-//! Limits how much runs at the same time, and queues the rest.
-//!
-//! Callers that wait are served in turn: one user after the other, for each user one session after
-//! the other, and within a session in the order of arrival. So if a user queues hundreds of
-//! statements, another user waits for one of them, not for all. No user can have all places: above
-//! a limit, a user waits even if places are free.
+//! Callers that wait for a place are served in turn: one user after the other, for each user one
+//! session after the other, and within a session in the order of arrival. So if a user queues
+//! hundreds of statements, another user waits for one of them, not for all. No user can have all
+//! places: above a limit, a user waits even if places are free.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};

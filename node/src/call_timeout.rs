@@ -1,5 +1,3 @@
-//! Limits how long a node waits for the missing part of a call.
-
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;

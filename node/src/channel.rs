@@ -1,6 +1,4 @@
-//! Makes connections to other nodes.
-//!
-//! There is one connection for each address. It is made at its first use, made again if it was
+//! A node has one connection for each address. It is made at its first use, made again if it was
 //! lost, and shared by all calls: HTTP/2 carries many streams.
 
 use std::io;

@@ -1,5 +1,3 @@
-//! Serves one connection to a node's server: TLS if configured, HTTP/2, and the Flight service.
-
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
@@ -34,7 +32,8 @@ pub const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// HTTP/2 windows for the uploads of clients and gateways, in bytes. Downloads use the reader's
-/// windows. Senders that are not identified yet cannot fill these windows ([`HeldBack`]).
+/// windows. Senders that are not identified yet cannot fill these windows
+/// ([`LimitedConnection`]).
 const UPLOAD_STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 const UPLOAD_CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 /// Number of calls on one connection at the same time. Further calls wait at the client.

@@ -1,5 +1,3 @@
-//! Opens and locks the directory that a node keeps its state in, and records which node owns it.
-
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 

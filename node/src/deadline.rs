@@ -1,9 +1,6 @@
-//! Limits how long a call of a client may take: the client's `grpc-timeout` or the session's
-//! `statement_timeout`, at most `gateway.query.timeout`.
-//!
-//! tonic's server would enforce `grpc-timeout` itself, but only until the headers of the response
-//! are sent. It would then answer with CANCELLED, which clients do not show as a timeout.
-//! [`crate::serving`] does not use tonic's server.
+//! The server of tonic would enforce `grpc-timeout` itself, but only until the headers of the
+//! response are sent. It would then answer with CANCELLED, which clients do not show as a timeout.
+//! [`crate::server`] does not use it.
 
 use std::future::Future;
 use std::time::Duration;

@@ -1,6 +1,3 @@
-//! Defines the calls that make files durable as a trait, so that a test can replace them by a disk
-//! that fails or forgets.
-
 use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io::{self, Write};

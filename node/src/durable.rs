@@ -1,5 +1,3 @@
-//! Writes and reads files that survive a crash.
-
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -112,7 +110,7 @@ const AFTER_CHECKSUM: &str = "\"\n}";
 
 /// Encodes a value as the text of a file that [`read_json`] reads: JSON that people can read, with
 /// a checksum in its last field. The value must be an object that is not empty, and its `format`
-/// must be [`FIRST_WITH_CHECKSUM`] or later.
+/// must be [`FIRST_CHECKSUM_FORMAT`] or later.
 ///
 /// # Errors
 /// `INTERNAL` if the value has no such JSON form.

@@ -1,5 +1,3 @@
-//! Lets a server implement only the calls of Flight that it serves.
-
 use std::future::{Future, ready};
 
 use arrow_flight::flight_service_server::FlightService;
@@ -17,8 +15,8 @@ pub type MessageStream<T> = BoxStream<'static, Result<T, Status>>;
 /// The answer to a call.
 pub type Answer<T> = Result<Response<T>, Status>;
 
-/// A Flight server. Every call that it does not implement is refused. [`Served`] turns it into a
-/// [`FlightService`].
+/// A Flight server. Every call that it does not implement is refused. [`FlightAdapter`] turns it
+/// into a [`FlightService`].
 pub trait Flight: Send + Sync + 'static {
     /// Returns the error for a call that this server does not serve. `call` is its name in
     /// Flight.proto.

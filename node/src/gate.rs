@@ -1,8 +1,6 @@
-//! Decides from the headers of a call whether it is let in, before the rest of it is read.
-//!
-//! tonic reads a call's message before the service sees the call. So anybody who connects could
-//! make a node hold as much memory as the largest message takes, again and again, without showing
-//! who they are.
+//! A service sees a call only after tonic has read the call's message. So without a gate, anybody
+//! who connects could make a node hold as much memory as the largest message takes, again and
+//! again, without showing who they are.
 
 use std::net::SocketAddr;
 
@@ -63,8 +61,8 @@ pub struct AdmittedCall {
     /// memory.
     pub sender: Sender,
     /// Identifies a sender that sends more than
-    /// [`STRANGERS_BYTES`](crate::whole_messages::STRANGERS_BYTES). It is `None` if the sender is
-    /// known.
+    /// [`MAX_UNIDENTIFIED_BYTES`](crate::whole_messages::MAX_UNIDENTIFIED_BYTES). It is `None` if
+    /// the sender is known.
     pub introduction: Option<Introduction>,
 }
 

@@ -1,6 +1,5 @@
 //! Everything that a Volary process, gateway or worker, is made of: its data directory, its
-//! runtimes, its memory, its listener and its connections to other nodes. It also holds what both
-//! kinds of node need and DataFusion does not provide.
+//! runtimes, its memory, its listener and its connections to other nodes.
 //!
 //! Nothing in this crate knows about tables.
 
@@ -10,19 +9,21 @@ pub mod admission;
 mod call_timeout;
 /// Makes connections to other nodes.
 pub mod channel;
-/// Serves one connection to a node's server.
+/// Serves the Flight service on one connection: over HTTP/2, and over TLS if configured.
 mod connection;
 /// Opens and locks the directory that a node keeps its state in, and records which node owns it.
 pub mod data_dir;
-/// Limits how long a call may take.
+/// Limits how long a call of a client may take: the client's `grpc-timeout` or the session's
+/// `statement_timeout`, at most `gateway.query.timeout`.
 pub mod deadline;
-/// Abstracts the file system calls that make files durable.
+/// Defines the calls that make files durable as a trait, so that a test can replace them by a disk
+/// that fails or forgets.
 pub mod disk;
 /// Writes and reads files that survive a crash.
 pub mod durable;
 /// Lets a server implement only the calls of Flight that it serves.
 pub mod flight;
-/// Decides from the headers of a call whether it is let in.
+/// Decides from the headers of a call whether it is let in, before the rest of it is read.
 pub mod gate;
 /// Reads the bytes of a connection only as far as its calls allow.
 mod limited_connection;
@@ -34,11 +35,12 @@ pub mod memory;
 pub mod message_budget;
 /// Explains to clients that a message is larger than the node accepts.
 pub mod message_limit;
-/// Makes and checks the header by which a node proves that it is a node of the cluster.
+/// Makes and checks the header by which a node of the cluster proves that it is one, before
+/// anything else of the call is read.
 pub mod node_header;
 /// Raises and checks the limit on open files and connections of a process.
 pub mod open_files;
-/// Creates files and directories that only the node's own user can read.
+/// Creates files and directories that only the node's own user can read, whatever the umask is.
 pub mod private_files;
 /// Detects uploads that the client has broken off.
 mod reset;
@@ -50,11 +52,12 @@ pub mod secret;
 pub mod server;
 /// Parses the sizes in settings: "512MiB", "50%".
 pub mod size;
-/// Carries the bytes of a connection to another node.
+/// Carries the bytes of a connection to another node: over TCP, or over TLS on TCP.
 mod stream;
 /// Configures TLS: what a node shows, and whom it trusts.
 pub mod tls;
-/// Tracks the calls of a connection on which no sender is identified yet.
+/// Tracks the calls of a connection on which no sender is identified yet, and limits how far the
+/// connection is read ahead of them.
 pub mod unidentified_calls;
 /// Hands on each message of a call once it is complete.
 pub mod whole_messages;

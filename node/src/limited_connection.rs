@@ -1,5 +1,3 @@
-//! Reads the bytes of a connection only as far as its calls allow.
-
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::unidentified_calls::{MAX_UNREAD_BYTES, UnidentifiedCalls};
 
-/// A connection that is read only as far as [`Undecided`] allows. Writing is not limited.
+/// A connection that is read only as far as [`UnidentifiedCalls`] allows. Writing is not limited.
 ///
 /// While the connection is not read, answers to our pings do not arrive either. This pause is
 /// shorter than the time limit of a ping: the checks of passwords and the introductions that a

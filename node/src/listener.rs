@@ -1,5 +1,3 @@
-//! Binds the address that a node listens on.
-
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};

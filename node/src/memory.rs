@@ -1,9 +1,12 @@
-//! Manages the memory and the spill space of a node's queries.
-
+/// Counts how much memory each work holds of a shared memory pool.
 mod attributed_pool;
+/// Measures the memory of the whole process, beyond the memory that operators report.
 mod process;
+/// Refuses more memory to operators while the process has more memory than it may.
 mod process_limited_pool;
+/// Gives each query a limit below the limit of all queries of the node.
 mod query_memory;
+/// Ends the largest running query before the system ends the process.
 mod watch;
 
 use std::num::NonZeroUsize;
@@ -51,9 +54,9 @@ impl Default for Config {
 }
 
 /// Creates DataFusion's environment with these limits. Spilled data is written below `data_dir`,
-/// and is deleted when the node starts again. Up to `footers` bytes of Parquet metadata are cached.
-/// The cache is only correct for files that never change: it identifies a file by its path alone,
-/// without its store.
+/// and is deleted when the node starts again. Up to `footer_cache_bytes` bytes of Parquet metadata
+/// are cached. The cache is only correct for files that never change: it identifies a file by its
+/// path alone, without its store.
 ///
 /// # Errors
 /// The errors of the file system.

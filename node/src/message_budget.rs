@@ -1,5 +1,3 @@
-//! Limits the memory of messages that have arrived only in part.
-//!
 //! A message is useful to nobody before it is complete, and its sender decides when that happens.
 //! So incomplete messages have a budget of their own, and each sender has a share of it.
 //!
@@ -16,7 +14,7 @@ use parking_lot::Mutex;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 /// The most bytes that all strangers of one address may hold: their messages, and the headers of
-/// their undecided calls. The headers of a call to a worker take about 1 KiB until a gateway has
+/// their unidentified calls. The headers of a call to a worker take about 1 KiB until a gateway has
 /// said who calls, which takes milliseconds. So 250 clients behind one address may call at the same
 /// moment. A limit of 64 KiB would allow one address only four large tickets at a time.
 pub const MAX_STRANGERS_BYTES: usize = 256 << 10;

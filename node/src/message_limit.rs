@@ -1,7 +1,5 @@
-//! Explains to clients that a message is larger than the node accepts.
-//!
-//! tonic refuses such messages, most of them before a service sees them. Its error is OUT_OF_RANGE
-//! and does not name the setting.
+//! Messages that are larger than the node accepts are refused by tonic, most of them before a
+//! service sees them. The error of tonic is OUT_OF_RANGE and does not name the setting.
 
 use arrow_flight::FlightData;
 use tonic::codegen::http::Response;

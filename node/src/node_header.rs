@@ -1,6 +1,3 @@
-//! Makes and checks the header by which a node of the cluster proves that it is one. It is checked
-//! before anything else of the call is read.
-
 use std::time::{Duration, Instant};
 
 use base64::Engine;

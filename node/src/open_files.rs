@@ -1,8 +1,6 @@
-//! Raises and checks the limit on open files and connections of a process.
-//!
-//! A process that reaches the limit loses connections and spilled data in the middle of its work.
-//! So the limit is raised as far as possible, and a configuration that needs more is refused at the
-//! start.
+//! A process that reaches its limit on open files loses connections and spilled data in the middle
+//! of its work. So the limit is raised as far as possible, and a configuration that needs more is
+//! refused at the start.
 
 use rlimit::{Resource, getrlimit, increase_nofile_limit};
 use volary_flight_proto::{Error, ErrorCode, Result};

@@ -1,5 +1,3 @@
-//! Creates files and directories that only the node's own user can read, whatever the umask is.
-//!
 //! A gateway's catalog holds the keys of sessions and the hashes of passwords, and a worker's
 //! segments hold the rows. Whoever can read them needs no login.
 

@@ -1,7 +1,5 @@
-//! Detects uploads that the client has broken off.
-//!
-//! tonic treats a request stream that was reset as one that has ended. Half of a table would then
-//! look like the whole table.
+//! A request stream that was reset looks to tonic like one that has ended. Half of a table would
+//! then look like the whole table.
 
 use http_body_util::BodyExt;
 use tonic::body::Body;

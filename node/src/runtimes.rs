@@ -1,5 +1,3 @@
-//! Provides the CPU, I/O and health runtimes.
-
 use std::future::Future;
 use std::time::Duration;
 
@@ -14,9 +12,9 @@ pub use plan::{PlanOwner, RunningPlan};
 pub use turns::check_awaited;
 use turns::{PermittedFuture, UserPermits, Work};
 
-/// Computes streams on the CPU runtime.
+/// Computes streams on the CPU runtime whose items are read elsewhere.
 mod cpu_stream;
-/// Represents a plan that runs.
+/// Represents a plan that runs: its owner, and the handle with which others end it.
 mod plan;
 /// Decides which tasks compute if there is more to compute than there are processors.
 pub mod turns;
@@ -25,15 +23,15 @@ pub mod turns;
 /// stack frames of a debug build are large. Only the used part becomes real memory.
 const STACK_BYTES: usize = 16 << 20;
 
-/// Nice value of the threads that compute, on Linux. With it, a thread that computes gets a third
-/// of the time of a network thread if both want the same processor. Short queries need mostly the
+/// Nice value of the threads that compute, on Linux. With it, a thread that computes gets half as
+/// much time as a network thread if both want the same processor. Short queries need mostly the
 /// network threads. The value of a thread never changes, because only privileged processes may
 /// lower it again.
 #[cfg(target_os = "linux")]
-const COMPUTE_NICE: i32 = 5;
+const COMPUTE_NICE: i32 = 3;
 /// Value for [`COMPUTE_NICE`] on the scale of the crate `thread-priority`, from 0 to 100.
 #[cfg(target_os = "linux")]
-const COMPUTE_PRIORITY: u8 = 35;
+const COMPUTE_PRIORITY: u8 = 40;
 
 /// Handles of the runtimes. Planning and execution run on the CPU runtime and the network on the
 /// I/O runtime. Membership and liveness checks run on a third one, so that a busy node is not

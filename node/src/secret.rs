@@ -1,8 +1,6 @@
-//! Checks and generates the secret that the nodes of a cluster share.
-//!
-//! Nodes seal what they send each other with a key that is made from the secret. Somebody who
-//! listens on the network can try secrets on a machine of their own. With the right secret they can
-//! run anything on the workers.
+//! Nodes seal what they send each other with a key that is made from the secret that they share.
+//! Somebody who listens on the network can try secrets on a machine of their own. With the right
+//! secret they can run anything on the workers.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -1,5 +1,3 @@
-//! Runs a node's server from its start to its end.
-
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -30,8 +28,8 @@ pub struct RunningServer {
 }
 
 impl RunningServer {
-    /// Starts a server on the I/O runtime. It keeps `held` until no call is left, for example the
-    /// lock on the data directory and the certificates.
+    /// Starts a server on the I/O runtime. It keeps `kept_alive` until no call is left, for example
+    /// the lock on the data directory and the certificates.
     pub fn start(
         listener: Listener,
         service: impl FlightService,

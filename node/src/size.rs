@@ -1,5 +1,3 @@
-//! Parses the sizes in settings.
-
 use std::fmt;
 use std::str::FromStr;
 

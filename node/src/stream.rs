@@ -1,5 +1,3 @@
-//! Carries the bytes of a connection to another node: over TCP, or over TLS on TCP.
-
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};

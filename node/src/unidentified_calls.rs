@@ -1,6 +1,3 @@
-//! Tracks the calls of a connection on which no sender is identified yet, and limits how far the
-//! connection is read ahead of them.
-//!
 //! HTTP/2 lets a client send as much as the windows allow, and bytes that no call has read yet are
 //! kept in memory. The windows are large because uploads need them, and they are the same for
 //! everybody. So a connection on which no sender is identified is read only a little further than
@@ -37,7 +34,7 @@ pub const MAX_WAITING_CALLS: usize = 128;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Identifies a sender that sends more than
-/// [`STRANGERS_BYTES`](crate::whole_messages::STRANGERS_BYTES).
+/// [`MAX_UNIDENTIFIED_BYTES`](crate::whole_messages::MAX_UNIDENTIFIED_BYTES).
 pub type Introduction = BoxFuture<'static, Result<Sender, Status>>;
 
 /// The calls of one connection.
@@ -96,8 +93,8 @@ impl UnidentifiedCalls {
         wake(reader);
     }
 
-    /// Notes that a call has begun. The call is undecided until the returned value is dropped, or
-    /// until its sender is identified.
+    /// Notes that a call has begun. The call is unidentified until the returned value is dropped,
+    /// or until its sender is identified.
     pub(crate) fn begin(self: &Arc<Self>) -> UnidentifiedCall {
         let mut number = 0;
         if !self.is_identified() {
@@ -148,7 +145,7 @@ impl UnidentifiedCalls {
         Poll::Pending
     }
 
-    /// Changes a call if it is still undecided. Wakes the reader of the connection if it waits.
+    /// Changes a call if it is still unidentified. Wakes the reader of the connection if it waits.
     fn change(&self, number: u64, change: impl FnOnce(&mut Call)) {
         if self.is_identified() {
             return;
@@ -390,7 +387,7 @@ mod tests {
         let mut last = waiting.pop().unwrap();
         for call in &mut waiting {
             call.register_waiting(stranger(), 100).unwrap();
-            // A second call of `wait` is not counted again.
+            // A second call of `register_waiting` is not counted again.
             call.register_waiting(stranger(), 100).unwrap();
         }
         let error = last.register_waiting(stranger(), 100).unwrap_err();

@@ -1,8 +1,7 @@
-//! Hands on each message of a call once it is complete.
-//!
-//! tonic allocates memory for the whole length that a message announces, before the message has
+//! A message announces its length, and tonic allocates memory for all of it before the message has
 //! arrived. Here a message takes only as much memory as has arrived of it. That memory belongs to
-//! the budget of [`Unfinished`](crate::unfinished::Unfinished), and the sender must keep sending.
+//! the budget of [`MessageBudget`](crate::message_budget::MessageBudget), and the sender must keep
+//! sending.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -48,7 +47,7 @@ pub(crate) struct WholeMessages {
     partial: PartialMessage,
     /// Complete messages that are still to be handed on.
     complete: VecDeque<Bytes>,
-    /// Bytes of `share` that belong to `whole`.
+    /// Bytes of `share` that belong to `complete`.
     complete_bytes: usize,
     progress_timeout: Option<ProgressTimeout>,
 }
@@ -80,9 +79,9 @@ impl fmt::Debug for WholeMessages {
 }
 
 impl WholeMessages {
-    /// Creates the body. Messages have at most `most_bytes`, and the part of a message that has
-    /// arrived is held in `share`. With an `introduction`, the sender is a stranger until the
-    /// introduction ends. The body reports to `reading` how far it is read.
+    /// Creates the body. Messages have at most `max_message_bytes`, and the part of a message that
+    /// has arrived is held in `share`. With an `introduction`, the sender is a stranger until the
+    /// introduction ends. The body reports to `read_progress` how far it is read.
     pub(crate) fn new(
         inner: Body,
         max_message_bytes: usize,

@@ -1,5 +1,3 @@
-//! Plans EXPLAIN ANALYZE, which runs a statement and shows its plan with measurements.
-//!
 //! EXPLAIN ANALYZE is a plan like that of any other query: it runs the statement when its rows are
 //! requested. So it waits for its turn like any query, ends at the deadline, and does not run if a
 //! client only asks for its FlightInfo.

@@ -1,5 +1,3 @@
-//! Ends the planning of a statement when nobody waits for the plan any more.
-//!
 //! A statement is planned within one poll, and an aborted task ends only between two polls. The
 //! planning of a statement with thousands of columns takes half a minute. Meanwhile its client may
 //! have gone, or its deadline may have passed. So each rule first checks whether anybody still
@@ -18,11 +16,11 @@ use datafusion::physical_plan::ExecutionPlan;
 use volary_node::runtimes::check_awaited;
 
 /// A rule of the analyzer.
-pub type DynAnalyzerRule = dyn AnalyzerRule + Send + Sync;
+pub(crate) type DynAnalyzerRule = dyn AnalyzerRule + Send + Sync;
 /// A rule of the logical optimizer.
-pub type DynLogicalRule = dyn OptimizerRule + Send + Sync;
+pub(crate) type DynLogicalRule = dyn OptimizerRule + Send + Sync;
 /// A rule of the physical optimizer.
-pub type DynPhysicalRule = dyn PhysicalOptimizerRule + Send + Sync;
+pub(crate) type DynPhysicalRule = dyn PhysicalOptimizerRule + Send + Sync;
 
 /// Wraps a rule, and fails before running it if nobody waits for the plan any more.
 #[derive(Debug)]

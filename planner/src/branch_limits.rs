@@ -1,5 +1,3 @@
-//! Keeps the top-k sorts of a union's branches from sharing a threshold.
-//!
 //! DataFusion leaves columns out of a sort that are constant within each partition. For example,
 //! `ORDER BY c, v` sorts the branches `SELECT 2 AS c, v …` and `SELECT 1 AS c, v …` by `v` only. As
 //! of DataFusion 55, the top-k sorts of all partitions then share one threshold. So rows with

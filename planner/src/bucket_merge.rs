@@ -1,5 +1,3 @@
-//! Merges the partial aggregates of many workers bucket by bucket.
-
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;

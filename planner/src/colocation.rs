@@ -1,5 +1,3 @@
-//! Decides whether matching rows of a join are in the same shard.
-
 use std::any::Any;
 use std::sync::Arc;
 

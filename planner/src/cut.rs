@@ -1,5 +1,3 @@
-//! Turns the maximal shard-local subtrees of a plan into fragments.
-
 use std::borrow::Cow;
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! Renders the text of EXPLAIN, including fragments.
-
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! Tells gathers how many of them a query has.
-
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;

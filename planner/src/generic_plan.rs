@@ -1,6 +1,4 @@
-//! Keeps plans that are used again with other values.
-//!
-//! For a query of few rows, planning takes longer than everything else that the gateway does. If a
+//! Planning a query of few rows takes longer than everything else that the gateway does. If a
 //! statement is repeated, only the values of its parameters change. They are in the fragment, and
 //! the shards to read follow from them.
 

@@ -1,5 +1,3 @@
-//! Reorders inner joins so that workers can run more of them.
-//!
 //! DataFusion joins tables in the order in which a statement names them. For
 //! `customer, orders, lineitem` it first joins customers and orders, which are not co-located. Then
 //! the rows of lineitem have to come to the gateway. If orders and lineitem are joined first, they

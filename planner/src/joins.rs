@@ -1,5 +1,3 @@
-//! Changes joins so that they can run on the workers.
-
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;

@@ -1,5 +1,3 @@
-//! Narrows gathers with each single key of a join.
-
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;

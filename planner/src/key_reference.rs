@@ -1,8 +1,7 @@
-//! Recognises shard keys in expressions, also within casts that keep the hashes of their values.
-//!
-//! [`hash_agrees`] alone decides which casts keep hashes. There are two functions, because the
-//! planner has two kinds of expressions. In those of statements, columns have names. In those of
-//! physical plans, columns have positions, and a plan knows which expressions are equal.
+//! The function [`hash_agrees`] alone decides which casts keep hashes. Two functions recognise
+//! keys, because the planner has two kinds of expressions. In those of statements, columns have
+//! names. In those of physical plans, columns have positions, and a plan knows which expressions
+//! are equal.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -6,10 +6,10 @@
 //! subtrees run on the workers. The cut puts these subtrees below a [`crate::gather::GatherExec`].
 //! Such a subtree is a fragment, and [`crate::fragment::encode`] encodes it for tickets.
 
-/// Plans EXPLAIN ANALYZE.
+/// Plans EXPLAIN ANALYZE, which runs a statement and shows its plan with measurements.
 pub mod analysis;
-/// Ends planning when nobody waits for the plan any more.
-pub mod awaited;
+/// Ends the planning of a statement when nobody waits for the plan any more.
+pub(crate) mod awaited;
 /// Keeps the top-k sorts of a union's branches from sharing a threshold.
 mod branch_limits;
 /// Merges the partial aggregates of many workers bucket by bucket.
@@ -20,7 +20,8 @@ mod colocation;
 pub mod cut;
 /// Renders the text of EXPLAIN, including fragments.
 pub mod explain;
-/// Defines what workers run: the leaf of plans, and the encoding of fragments.
+/// Defines fragments, the parts of plans that workers run: their leaves, the `ShardScanExec`s, and
+/// their encoding.
 pub mod fragment;
 /// Defines the plan node that reads the rows of a fragment from all its workers.
 pub mod gather;
@@ -34,25 +35,26 @@ mod join_order;
 pub mod joins;
 /// Narrows gathers with each single key of a join.
 mod key_filters;
-/// Recognises shard keys in expressions.
+/// Recognises shard keys in expressions, also within casts that keep the hashes of their values.
 mod key_reference;
-/// Decides for which scans a worker reads the columns of a filter first.
+/// Decides for which scans a worker reads the columns of a filter first, and other columns only for
+/// rows that pass.
 pub mod late_materialisation;
 /// Decides where a subtree can run, and explains why it cannot run on the workers.
 mod locality;
 /// Protects value-changing casts against wrong rewrites.
 pub mod narrowing_casts;
-/// Corrects NOT IN for NULLs.
+/// Corrects NOT IN where NULLs decide the result.
 mod not_in;
 /// Decides which shards can hold matching rows.
 pub mod pruning;
-/// Lets some workers merge the rows of others for the gateway.
+/// Lets some workers merge the rows of others, where the gateway alone would have too much to do.
 pub mod relays;
 /// Lists the rules of the optimizer in their order.
 pub mod rules;
-/// Defines the settings of a session.
+/// Defines the settings of a session as an extension of DataFusion's settings.
 pub mod session_settings;
-/// Corrects comparisons with ALL and ANY.
+/// Corrects comparisons with all or any rows of a subquery, such as `x > ALL (SELECT y …)`.
 mod set_comparison;
 /// Represents a table of the catalog for DataFusion.
 pub mod table;

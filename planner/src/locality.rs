@@ -1,8 +1,6 @@
-//! Decides where a subtree can run, and explains why it cannot run on the workers.
-//!
-//! The decision is made bottom-up from properties: the distribution that an operator requires of
-//! its inputs, and the distribution that the inputs declare. Operators that are unknown here run on
-//! the gateway.
+//! The place of a subtree is decided bottom-up from properties: the distribution that an operator
+//! requires of its inputs, and the distribution that the inputs declare. Operators that are unknown
+//! here run on the gateway.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

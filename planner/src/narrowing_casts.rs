@@ -1,10 +1,8 @@
-//! Protects value-changing casts against wrong rewrites.
-//!
-//! `CAST(price AS BIGINT) = 5` is also true for 5.30. DataFusion 55 instead compares the column
-//! with 5.00, without the cast. It does so for casts of decimals that lose digits
+//! The condition `CAST(price AS BIGINT) = 5` is also true for 5.30. DataFusion 55 instead compares
+//! the column with 5.00, without the cast. It does so for casts of decimals that lose digits
 //! (apache/datafusion#23095), for casts of timestamps to a time zone, and for TRY_CAST of values
-//! that do not fit. This rule wraps such a cast in a function that changes nothing, and that no
-//! rule looks into: `nullif(…, NULL)`, which every worker knows.
+//! that do not fit. [`NarrowingCasts`] wraps such a cast in a function that changes nothing, and
+//! that no rule looks into: `nullif(…, NULL)`, which every worker knows.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;

@@ -1,10 +1,8 @@
-//! Corrects NOT IN where NULLs decide the result.
-//!
-//! `x NOT IN (SELECT y …)` is NULL, not true, if `x` or any `y` is NULL and no `y` equals `x`.
-//! DataFusion 55 respects this by itself for a column and a subquery. But it returns true instead
-//! of NULL if the subquery reads columns of the outer query, if `x` is a constant, or within OR
-//! (apache/datafusion#25336). In these cases the rule rewrites the condition to its meaning: there
-//! is no row for which `x = y` is true or unknown.
+//! The value of `x NOT IN (SELECT y …)` is NULL, not true, if `x` or any `y` is NULL and no `y`
+//! equals `x`. DataFusion 55 respects this by itself for a column and a subquery. But it returns
+//! true instead of NULL if the subquery reads columns of the outer query, if `x` is a constant, or
+//! within OR (apache/datafusion#25336). In these cases the rule rewrites the condition to its
+//! meaning: there is no row for which `x = y` is true or unknown.
 
 use std::sync::Arc;
 

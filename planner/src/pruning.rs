@@ -1,6 +1,4 @@
-//! Decides which shards can hold matching rows.
-//!
-//! Only certainty prunes: an expression that is not understood keeps all shards.
+//! Pruning needs certainty: an expression that is not understood keeps all shards.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +13,7 @@ use volary_catalog::shard_key::{NULL_SHARD, hash_agrees, shard_of_scalar};
 
 /// The shard key of a table.
 #[derive(Debug, Clone, Copy)]
-pub struct ShardKey<'a> {
+pub(crate) struct ShardKey<'a> {
     /// The name of the key column.
     pub column: &'a str,
     /// The type of the key column.
@@ -25,7 +23,7 @@ pub struct ShardKey<'a> {
 }
 
 /// Returns the shards that can hold rows for which all `filters` are true.
-pub fn select_shards(key: ShardKey<'_>, filters: &[Expr]) -> ShardSelection {
+pub(crate) fn select_shards(key: ShardKey<'_>, filters: &[Expr]) -> ShardSelection {
     filters
         .iter()
         .map(|filter| key.select_by(filter))

@@ -1,5 +1,3 @@
-//! Lists the rules of the optimizer in their order.
-
 use std::sync::Arc;
 
 use datafusion::optimizer::Analyzer;

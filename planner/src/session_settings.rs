@@ -1,5 +1,4 @@
-//! Defines the settings of a session as an extension of DataFusion's settings. The planner reads
-//! them, and SET and SHOW find them by their keys.
+//! The planner reads the settings of a session, and SET and SHOW find them by their keys.
 
 use std::any::Any;
 use std::time::Duration;

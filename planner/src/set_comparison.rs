@@ -1,7 +1,5 @@
-//! Corrects comparisons with all or any rows of a subquery, such as `x > ALL (SELECT y …)`.
-//!
-//! DataFusion 55 rewrites them to EXISTS. It confuses columns of the same name inside and outside
-//! the subquery, and it makes EXISTS in places where it cannot plan EXISTS.
+//! DataFusion 55 rewrites comparisons with ALL and ANY to EXISTS. It confuses columns of the same
+//! name inside and outside the subquery, and it makes EXISTS in places where it cannot plan EXISTS.
 
 use std::sync::Arc;
 
@@ -60,8 +58,8 @@ fn has_set_comparison(node: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-/// Rewrites a comparison. `filters` says whether it stands in a condition on rows, where DataFusion
-/// can plan IN and EXISTS.
+/// Rewrites a comparison. `is_filter` says whether it stands in a condition on rows, where
+/// DataFusion can plan IN and EXISTS.
 fn rewrite(
     comparison: SetComparison,
     is_filter: bool,

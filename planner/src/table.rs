@@ -1,5 +1,3 @@
-//! Represents a table of the catalog for DataFusion.
-
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -44,7 +42,7 @@ impl ShardedTable {
 }
 
 /// Returns the shards of a table that can hold rows for which all `filters` are true.
-pub fn select_shards(table: &Table, filters: &[Expr]) -> ShardSelection {
+pub(crate) fn select_shards(table: &Table, filters: &[Expr]) -> ShardSelection {
     match table.kind() {
         TableKind::Reference { .. } | TableKind::Sharded { key: None, .. } => ShardSelection::All,
         TableKind::Sharded {

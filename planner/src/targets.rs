@@ -1,5 +1,3 @@
-//! Determines which workers a gather asks, and for which shards.
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -27,7 +25,7 @@ pub(crate) fn scans_of(fragment: &Arc<dyn ExecutionPlan>) -> Result<Vec<Arc<dyn 
 
 /// Returns a target for each worker that holds shards of a scan, with its shards of each scan. No
 /// other worker can stand in for it, because each shard is on one worker.
-pub fn shard_targets(scans: &[Arc<dyn ExecutionPlan>]) -> Vec<WorkerTarget> {
+pub(crate) fn shard_targets(scans: &[Arc<dyn ExecutionPlan>]) -> Vec<WorkerTarget> {
     let mut by_worker: BTreeMap<WorkerId, Vec<ScanShards>> = BTreeMap::new();
     for (ordinal, scan) in scans.iter().enumerate() {
         let Some(scan) = scan.downcast_ref::<ShardScanExec>() else {

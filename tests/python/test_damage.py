@@ -304,6 +304,25 @@ def test_a_scrub_finds_a_flipped_bit_that_no_query_reads(tmp_path: Path) -> None
             answers(processes)
 
 
+def test_a_scrub_logs_a_segment_that_it_cannot_read(tmp_path: Path) -> None:
+    with Processes(tmp_path, SCRUBBING) as processes:
+        worker = processes.add_worker()
+        make_tables(processes)
+        insert(processes, 0, 100)
+        segment = max(worker.data_dir.glob("tables/1/*/*.parquet"))
+        # A directory can be opened like a file, but reading it fails, as it does on a failing disk.
+        segment.unlink()
+        segment.mkdir()
+
+        def is_logged() -> bool:
+            lines = worker.running().log().splitlines()
+            return any(segment.name in line and "check the worker's disk" in line for line in lines)
+
+        until(is_logged, "the scrub logs the segment")
+        # The file itself may be in order.
+        assert processes.sql("SELECT file FROM system.segments WHERE damage IS NOT NULL") == []
+
+
 def test_a_bit_that_flips_in_a_page_while_the_worker_runs_is_no_wrong_value(tmp_path: Path) -> None:
     settings = {"VOLARY_WORKER__STORAGE__CHECK_ON_OPEN": "1B", "VOLARY_WORKER__STORAGE__SCRUB": "false"}
     with Processes(tmp_path, settings) as processes:

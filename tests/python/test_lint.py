@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from comments import fragments, long_lines
 from lint import findings, main
+from module_docs import module_docs
 from visibility import unused
 
 
@@ -70,6 +71,37 @@ def test_lines_that_may_be_long_are_not_found(name: str, source: str):
 def test_doc_comments_that_begin_no_sentence_are_found(name: str, source: str, line: int):
     (found,) = texts(name, source)
     assert found.startswith(f"{line}: a doc comment")
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "what"),
+    [
+        ("mod a;\n", "", "must say in one sentence"),
+        ("/// Reads rows.\n\nmod a;\n", "", "must say in one sentence"),
+        ("/// Reads rows. A row is long.\nmod a;\n", "", "is one sentence"),
+        ("/// Reads rows\n/// of [`A`].\npub(super) mod a;\n", "//! Reads rows of `A`. Rows are long.\n", "repeats"),
+    ],
+)
+@pytest.mark.parametrize(("parent_file", "child_file"), [("x/lib.rs", "x/a.rs"), ("x/y.rs", "x/y/a/mod.rs")])
+def test_modules_that_are_described_not_at_all_or_twice_are_found(
+    parent: str, child: str, what: str, parent_file: str, child_file: str
+):
+    (found,) = module_docs({Path(parent_file): parent, Path(child_file): child})
+    assert found.file == Path(parent_file)
+    assert what in found.text
+
+
+@pytest.mark.parametrize(
+    ("parent", "child"),
+    [
+        ("/// Reads rows, i.e. `mod a;`.\n#[cfg(unix)]\nmod a;\n", "//! A row has columns. Reads rows, too.\n"),
+        ("#[cfg(test)]\nmod a;\n", ""),
+        ("mod a {\n}\n", ""),
+        ("// mod a;\n", ""),
+    ],
+)
+def test_modules_that_are_described_once_are_not_found(parent: str, child: str):
+    assert not list(module_docs({Path("x/mod.rs"): parent, Path("x/a.rs"): child}))
 
 
 @pytest.mark.parametrize(

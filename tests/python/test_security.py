@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import flight_sql
 import grpc
 import protobuf as pb
 import pyarrow as pa
@@ -517,6 +518,30 @@ def test_a_grant_holds_until_it_is_revoked(admin, user, table):
     with hidden(table):
         kea.sql(f"INSERT INTO {table} VALUES (6, 60)")
     assert admin.sql(f"SELECT count(*) FROM {table}").rows() == [(5,)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "GRANT SELECT ON {table} TO undone",
+        "ALTER USER undone PASSWORD 'another password of a user'",
+        "CREATE TOKEN undone FOR undone",
+        "ALTER TABLE {table} OWNER TO undone",
+    ],
+)
+def test_a_rollback_of_rights_is_refused_because_they_are_committed(secured, admin, table, change):
+    admin.sql(f"CREATE USER undone PASSWORD '{PASSWORD}'")
+    try:
+        with flight.connect(secured.uri) as client:
+            options = flight.FlightCallOptions(headers=[client.authenticate_basic_token("admin", ADMIN_PASSWORD)])
+            for query in ("BEGIN", change.format(table=table)):
+                client.get_flight_info(flight_sql.statement(query), options)
+            with pytest.raises(pa.ArrowNotImplementedError, match="1 since BEGIN made changes"):
+                client.get_flight_info(flight_sql.statement("ROLLBACK"), options)
+    finally:
+        admin.sql("DROP TOKEN IF EXISTS undone")
+        admin.sql(f"ALTER TABLE {table} OWNER TO admin")
+        admin.sql("DROP USER undone")
 
 
 def test_roles_give_what_they_were_granted(secured, admin, user, table):

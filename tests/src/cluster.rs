@@ -1,5 +1,4 @@
-//! Clusters for tests. The nodes run in this process, on free ports, in a directory that is deleted
-//! with the cluster.
+//! The nodes of a cluster run on free ports, in a directory that is deleted with the cluster.
 
 use std::fs::File;
 use std::future::Future;

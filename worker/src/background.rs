@@ -1,5 +1,3 @@
-//! Runs work that waits for the disk.
-
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 /// Runs `work`, which may block, on a thread that may wait. The work runs to its end even if the

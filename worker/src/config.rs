@@ -1,4 +1,4 @@
-//! Settings of a worker. `docs/configuration.md` is made from these doc comments.
+//! The doc comments in this file become `docs/configuration.md`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

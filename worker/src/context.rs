@@ -1,5 +1,3 @@
-//! Resources that all calls of a worker share.
-
 use std::sync::Arc;
 
 use datafusion::execution::runtime_env::RuntimeEnv;

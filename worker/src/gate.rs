@@ -1,6 +1,3 @@
-//! Decides who may send a worker large messages: the nodes of its cluster, and clients that a
-//! gateway knows.
-
 use futures::FutureExt;
 use futures::future::{self, BoxFuture};
 use tonic::Status;

@@ -1,5 +1,3 @@
-//! Tracks which history of writes the worker's rows belong to.
-//!
 //! The catalog numbers writes. A catalog that was restored from a backup gives out some numbers a
 //! second time. This worker may have rows of the first write with such a number. These rows would
 //! appear in tables as soon as the number is committed again. So every call says which [`Lineage`]

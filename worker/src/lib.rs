@@ -2,36 +2,39 @@
 //!
 //! [`service`] receives and opens tickets. [`fragment`] decodes the fragment of a ticket, binds it
 //! to segments and runs it, for a gateway or for one of the [`clients`]. [`scan`] reads the
-//! segments. Rows that arrive go through [`write`] into [`storage`]. [`segment`] owns the format of
-//! the files. [`membership`] joins a gateway and answers its questions.
+//! segments. Rows that arrive go through [`mod@write`] into [`storage`]. [`segment`] owns the
+//! format of the files. [`membership`] joins a gateway and answers its questions.
 
 /// Runs work that waits for the disk.
 mod background;
-/// Serves clients that fetch their part of a result from the worker themselves.
+/// Serves clients that fetch their part of a result from the worker themselves (direct results),
+/// instead of through a gateway.
 pub mod clients;
-/// Settings of the worker.
+/// Defines the settings of a worker.
 pub mod config;
-/// Resources that all calls of a worker share.
+/// Holds the resources that all calls of a worker share.
 pub mod context;
 /// Turns a ticket into rows: decodes, binds and runs a fragment.
 pub mod fragment;
-/// Decides who may send a worker large messages.
+/// Decides who may send a worker large messages: the nodes of its cluster, and clients that a
+/// gateway knows.
 mod gate;
 /// Tracks which history of writes the worker's rows belong to.
 pub mod history;
-/// Joins a gateway, and reports to the gateways that ask.
+/// Keeps the worker's place in its cluster: joins a gateway, and reports to the gateways that ask.
 pub mod membership;
 /// Scans segments.
 pub mod scan;
-/// Compares segments with their checksums in the background.
+/// Compares all segments with their checksums in the background, again and again, and slowly.
 mod scrub;
-/// The format of the file of a segment: how it is written and read.
+/// Owns the format of the file of a segment: how it is written and read.
 pub mod segment;
 /// Starts, serves and stops the worker.
 pub mod server;
-/// The Flight service that gateways and clients call.
+/// Implements the worker's Flight service, for gateways and for clients with a ticket for this
+/// worker's part of a result.
 pub mod service;
-/// Shards on disk: segments, and the manifests that name them.
+/// Keeps shards on disk: segments, and the manifests that name them.
 pub mod storage;
 /// Turns arriving rows into complete segments.
 pub mod write;

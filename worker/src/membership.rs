@@ -1,13 +1,15 @@
-//! Keeps the worker's place in its cluster. The worker joins a gateway and answers the gateways'
-//! questions for its report as long as it lives. It joins again when no gateway asks any longer,
-//! and tells the gateway when it stops.
+//! A worker joins a gateway and answers the gateways' questions for its report as long as it lives.
+//! It joins again when no gateway asks any longer, and tells the gateway when it stops.
 //!
 //! The worker connects to a gateway only for the moment in which it sends a message. A permanent
 //! connection would cost the gateway memory and a file descriptor, and there are thousands of
 //! workers.
 
+/// Logs a repeated failure once.
 mod failure_log;
+/// Sends sealed messages to a gateway, and opens its answers.
 mod gateway_client;
+/// Answers gateways that ask for the worker's report, and deletes what they say is garbage.
 mod reporter;
 
 pub(crate) use gateway_client::{Call, GatewayClient};

@@ -1,5 +1,4 @@
-//! Compares all segments with their checksums, again and again, and slowly. So a failing disk is
-//! detected while backups still have the data that it lost.
+//! A scrub detects a failing disk while backups still have the data that it lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,19 +57,28 @@ async fn scrub_all(storage: &Storage, pace: &Arc<Pace>) {
     // reach the last ones.
     let middle = Uuid::new_v4().as_u128() % (segments.len() as u128).max(1);
     segments.rotate_left(usize::try_from(middle).unwrap_or_default());
-    let (mut checked, mut damaged) = (0_u64, 0_u64);
+    let (mut checked, mut damaged, mut unreadable) = (0_u64, 0_u64, 0_u64);
     for segment in segments {
         let pace = Arc::clone(pace);
-        let checking = move || segment.check_content(|bytes| pace.wait(bytes)).is_ok();
+        let checking = move || {
+            let compared = segment.check_content(|bytes| pace.wait(bytes));
+            (compared, segment.is_damaged())
+        };
         match tokio::task::spawn_blocking(checking).await {
-            Ok(true) => checked += 1,
-            Ok(false) => damaged += 1,
+            Ok((Ok(()), _)) => checked += 1,
+            // The segment has logged its damage.
+            Ok((Err(_), true)) => damaged += 1,
+            Ok((Err(error), false)) => {
+                unreadable += 1;
+                tracing::error!(%error, "a segment cannot be compared with its checksums; check the worker's disk");
+            }
             Err(error) => tracing::warn!(%error, "comparing a segment with its checksum panicked"),
         }
     }
     tracing::debug!(
         checked,
         damaged,
+        unreadable,
         "all segments were compared with their checksums"
     );
 }

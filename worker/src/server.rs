@@ -1,5 +1,3 @@
-//! Starts, serves and stops the worker.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

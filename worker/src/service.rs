@@ -1,6 +1,3 @@
-//! The Flight service of a worker. Gateways call it, and so do clients with a ticket for this
-//! worker's part of a result.
-
 use std::sync::Arc;
 use std::time::Duration;
 

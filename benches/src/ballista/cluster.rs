@@ -1,5 +1,3 @@
-//! Starts and ends the processes of a cluster of Ballista.
-
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -121,7 +119,7 @@ impl BallistaOptions {
         )
     }
 
-    /// Starts an executor. `ports` are the ports for [`PORTS_OF_EXECUTOR`].
+    /// Starts an executor. `ports` are the ports for [`EXECUTOR_PORT_FLAGS`].
     fn start_executor(
         &self,
         number: usize,

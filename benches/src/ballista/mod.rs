@@ -1,6 +1,5 @@
-//! Runs a cluster of [Ballista](https://datafusion.apache.org/ballista/) on this machine. Its
-//! programs are not a dependency: `make ballista` installs them, and each runs in a process of its
-//! own.
+//! The programs of [Ballista](https://datafusion.apache.org/ballista/) are not a dependency: `make
+//! ballista` installs them, and each runs in a process of its own.
 //!
 //! Ballista's scheduler answers Flight SQL, so the same client can query it and Volary.
 
@@ -8,9 +7,9 @@
 mod cluster;
 /// Finds ports that nobody listens on.
 mod ports;
-/// Runs one process of Ballista.
+/// Starts and ends one process of Ballista.
 mod process;
-/// Finds the programs that cargo has installed.
+/// Finds Ballista's programs, which cargo installs and this workspace does not build.
 mod programs;
 /// Checks whether all executors have joined.
 mod readiness;

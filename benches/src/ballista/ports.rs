@@ -1,5 +1,3 @@
-//! Finds ports that nobody listens on.
-
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 

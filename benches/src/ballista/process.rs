@@ -1,5 +1,3 @@
-//! Starts and ends one process of Ballista.
-
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

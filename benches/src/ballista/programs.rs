@@ -1,5 +1,3 @@
-//! Finds Ballista's programs, which cargo installs and this workspace does not build.
-
 use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -40,8 +38,8 @@ impl Programs {
     /// Finds the programs in a directory.
     ///
     /// # Errors
-    /// Returns [`Missing`] if a program does not exist, and another error if a program does not run
-    /// or has another release.
+    /// Returns [`MissingProgram`] if a program does not exist, and another error if a program does
+    /// not run or has another release.
     pub fn find(directory: &Path) -> Result<Self> {
         let programs = Self {
             scheduler: directory.join("ballista-scheduler"),

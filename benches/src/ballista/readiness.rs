@@ -1,5 +1,4 @@
-//! Checks whether all executors have joined. The scheduler reports that over HTTP, on the port of
-//! its other services.
+//! The scheduler says over HTTP which executors have joined, on the port of its other services.
 
 use std::io;
 

@@ -1,5 +1,3 @@
-//! Runs many workers in one process.
-
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};

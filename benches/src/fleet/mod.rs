@@ -1,5 +1,3 @@
-//! Runs thousands of real workers on one machine.
-//!
 //! A fleet has one gateway and a few [`host`] processes. The gateway has a process of its own, so
 //! that its processor time and memory can be told from those of the workers. Each host process runs
 //! many real workers, each with its own listener and data directory.

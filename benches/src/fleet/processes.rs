@@ -1,5 +1,3 @@
-//! Starts and ends the processes of a fleet.
-
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,9 +1,7 @@
-//! Reads the processor time, the context switches and the memory of a process from Linux's `/proc`
-//! (proc(5)).
-//!
-//! `/proc/<pid>/stat` counts time in ticks of 10 ms, and `/proc/<pid>/status` counts only the
-//! context switches of the first thread. This module therefore reads the files of each thread.
+//! The file `/proc/<pid>/stat` counts time in ticks of 10 ms, and `/proc/<pid>/status` counts only
+//! the context switches of the first thread. This module therefore reads the files of each thread.
 
+/// Parses the texts of proc(5).
 mod parse;
 
 use std::collections::BTreeMap;
@@ -51,7 +49,8 @@ pub struct WorkDelta {
 pub struct MemoryUsage {
     /// The current memory.
     pub resident_bytes: u64,
-    /// The largest memory since the start of the process or the last [`Observed::reset_peak`].
+    /// The largest memory since the start of the process or the last
+    /// [`ObservedProcess::reset_peak`].
     pub peak_bytes: u64,
 }
 
@@ -143,7 +142,7 @@ impl PeakGrowth {
     /// Begins to measure.
     ///
     /// # Errors
-    /// Returns the errors of [`Observed::memory`] and [`Observed::reset_peak`].
+    /// Returns the errors of [`ObservedProcess::memory`] and [`ObservedProcess::reset_peak`].
     pub fn begin(observed: ObservedProcess) -> Result<Self> {
         observed.reset_peak()?;
         let idle_bytes = observed.memory()?.resident_bytes;

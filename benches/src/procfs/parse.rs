@@ -1,5 +1,3 @@
-//! Parses the texts of proc(5).
-
 use std::time::Duration;
 
 /// Unit of time in `stat`: USER_HZ is 100 on every architecture in use.

@@ -1,5 +1,4 @@
-//! Measures only the transport: opens all streams at once, and polls each stream in its partition.
-//! What the gather needs beyond this is the gather's own cost.
+//! What the gather needs beyond the transport is the gather's own cost.
 
 use anyhow::{Context, Result};
 use futures::StreamExt;

@@ -1,5 +1,3 @@
-//! Reads with the gateway's gather.
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

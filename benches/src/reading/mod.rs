@@ -1,23 +1,20 @@
-//! Reads the rows of many workers in several ways: with the gateway's own gather, and with
-//! alternatives to it.
-//!
-//! Each way reads from stubs over connections that are already open. The connections have the
-//! socket options and HTTP/2 windows that gateways use by default. Each way runs in a [process] of
-//! its own, so that it has its own allocator and its own peak of memory.
+//! Each way to read gets its rows from stubs, over connections that are already open. The
+//! connections have the socket options and HTTP/2 windows that gateways use by default. Each way
+//! runs in a [process] of its own, so that it has its own allocator and its own peak of memory.
 
 /// Measures only the transport: opens all streams at once, and polls each stream in its partition.
 pub mod bare;
 /// Reads with the gateway's gather.
 pub mod gather;
-/// Reads one worker after another.
+/// Reads one worker after another: thousands of streams start in turn.
 pub mod one_by_one;
-/// Divides the workers into parts, each read by a task. All ways except the gather use it.
+/// Divides the stubs into equal parts, each read by a task, for all ways except the gather.
 pub mod parts;
-/// Runs the process that reads.
+/// Runs the process that reads, and controls it from the measuring process.
 pub mod process;
 /// Provides the stubs to the gateway's gather and to the other ways.
 pub mod stubs;
-/// Reads with a task and a channel per worker.
+/// Reads with a task per worker: all tasks start at once, and every batch passes through a channel.
 pub mod tasks;
 /// Reads the rows of one worker, for all ways except the gather.
 pub mod worker;

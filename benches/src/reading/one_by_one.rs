@@ -1,5 +1,3 @@
-//! Reads one worker after another: thousands of streams start in turn.
-
 use anyhow::Result;
 
 use super::ReadOutcome;

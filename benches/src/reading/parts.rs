@@ -1,5 +1,3 @@
-//! Divides the stubs into equal parts, each read by a task. All ways except the gather use it.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

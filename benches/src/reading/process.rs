@@ -1,8 +1,6 @@
-//! Runs the process that reads, and controls it from the measuring process.
-//!
-//! The first line of its input holds the addresses of the stubs. The process prints `ready` when
-//! the stubs have joined. Each further line is a number: the process reads all rows of all stubs
-//! that many times, and prints a [`Reading`].
+//! The first line of the reading process's input holds the addresses of the stubs. The process
+//! prints `ready` when the stubs have joined. Each further line is a number: the process reads all
+//! rows of all stubs that many times, and prints a [`Reading`].
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,5 +1,3 @@
-//! Provides the stubs to the gateway's gather and to the other ways.
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,3 @@
-//! Reads with a task and a channel per worker. All tasks start at once, and every batch passes
-//! through a channel.
-
 use anyhow::Result;
 use arrow::array::RecordBatch;
 use futures::{StreamExt, stream};

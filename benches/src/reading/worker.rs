@@ -1,5 +1,5 @@
-//! Reads the rows of one worker, for all ways except the gather. The stream is opened, decoded and
-//! checked as in the gather, without the gather's deadlines, retries and reports.
+//! A worker's stream is opened, decoded and checked as in the gather, without the gather's
+//! deadlines, retries and reports.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,3 @@
-//! The answer that a stub sends.
-
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};

@@ -1,6 +1,5 @@
-//! Stubs that stand in for workers. Each stub has its own listener, with the real socket options,
-//! and answers every DoGet with messages that were encoded beforehand. Reading them therefore costs
-//! what the transport costs.
+//! Each stub has its own listener, with the real socket options, and answers every DoGet. Because
+//! its messages were encoded beforehand, reading them costs what the transport costs.
 //!
 //! Stubs accept any ticket. They run in a process of their own, so that their processor time can be
 //! told from that of the reader.

@@ -1,5 +1,3 @@
-//! Starts the process that stubs run in.
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 

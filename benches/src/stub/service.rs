@@ -1,5 +1,3 @@
-//! The Flight service of a stub.
-
 use std::sync::Arc;
 
 use arrow_flight::sql::{ActionCreatePreparedStatementResult, ProstMessageExt};

@@ -1,5 +1,3 @@
-//! Compares the 22 queries of TPC-H with Ballista.
-
 use std::path::Path;
 
 use anyhow::{Context, Result};

@@ -1,5 +1,3 @@
-//! Measures how the number of rows in a message affects its cost.
-
 use anyhow::Result;
 use futures::FutureExt;
 use volary_gateway::config::Gather;

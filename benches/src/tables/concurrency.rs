@@ -1,5 +1,3 @@
-//! Measures many clients that ask small and large questions at the same time.
-
 use anyhow::{Result, ensure};
 use futures::FutureExt;
 use futures::future::{BoxFuture, LocalBoxFuture};

@@ -1,5 +1,3 @@
-//! Runs the TPC-H queries in turns on the cluster and in another engine.
-
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,5 +1,3 @@
-//! Reads the text of EXPLAIN.
-
 use anyhow::{Context, Result};
 use arrow::array::RecordBatch;
 use arrow::util::display::array_value_to_string;

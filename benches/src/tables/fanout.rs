@@ -1,5 +1,3 @@
-//! Reads from thousands of workers in three ways.
-
 use anyhow::Result;
 use futures::FutureExt;
 

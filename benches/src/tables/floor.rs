@@ -1,5 +1,3 @@
-//! Compares the cost of a gateway's query over all workers with the cost of the transport alone.
-
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};

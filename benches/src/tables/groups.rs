@@ -1,6 +1,3 @@
-//! Measures how much memory a gateway needs per group, when the rows of a group are spread over the
-//! workers.
-
 use std::time::Instant;
 
 use anyhow::{Result, ensure};

@@ -1,5 +1,3 @@
-//! Compares loading with plain Parquet writing.
-
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 

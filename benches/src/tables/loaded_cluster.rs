@@ -1,5 +1,3 @@
-//! Generates TPC-H data as Parquet files, and loads them into an embedded cluster.
-
 use std::path::PathBuf;
 
 use anyhow::Result;

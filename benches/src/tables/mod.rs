@@ -1,24 +1,41 @@
-//! The experiments. Each is a table of variants that are measured side by side.
-//!
 //! The file of a table defines its variants and what a variant does in one turn. Turns, results and
 //! reports are the same for all tables.
 
+/// Compares the 22 queries of TPC-H with Ballista.
 mod ballista;
+/// Measures how the number of rows in a message affects its cost.
 mod chunks;
+/// Measures many clients that ask small and large questions at the same time.
 mod concurrency;
+/// Runs the TPC-H queries in turns on the cluster and in another engine.
 mod engines;
+/// Reads the text of EXPLAIN.
 mod explain;
+/// Reads from thousands of workers in three ways.
 mod fanout;
+/// Compares the cost of a gateway's query over all workers with the cost of the transport alone.
 mod floor;
+/// Measures how much memory a gateway needs per group, when the rows of a group are spread over the
+/// workers.
 mod groups;
+/// Compares loading with plain Parquet writing.
 mod load;
+/// Generates TPC-H data as Parquet files, and loads them into an embedded cluster.
 mod loaded_cluster;
+/// Compares a point query with a bare Flight call.
 mod point;
+/// Measures what more partitions of a gather are worth.
 mod readers;
+/// Measures what is gained if some workers merge the rows of others for the gateway.
 mod relays;
+/// Runs a fleet with rows, for the tables that query a gateway.
 mod running_fleet;
+/// Measures how much of a large result a gateway holds while a client reads it slowly, by the
+/// number of workers.
 mod slow_client;
+/// Starts stubs and readers for the tables that read from stubs.
 mod stubs;
+/// Compares the 22 queries of TPC-H with one DataFusion process.
 mod tpch;
 
 use anyhow::{Context, Result};

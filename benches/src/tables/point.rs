@@ -1,5 +1,3 @@
-//! Compares a point query with a bare Flight call.
-
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};

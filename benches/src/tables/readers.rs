@@ -1,5 +1,3 @@
-//! Measures what more partitions of a gather are worth.
-
 use anyhow::Result;
 use futures::FutureExt;
 

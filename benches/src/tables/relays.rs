@@ -1,5 +1,3 @@
-//! Measures what is gained if some workers merge the rows of others for the gateway.
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,3 @@
-//! Runs a fleet with rows, for the tables that query a gateway.
-
 use std::path::PathBuf;
 
 use anyhow::Result;

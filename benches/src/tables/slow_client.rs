@@ -1,6 +1,3 @@
-//! Measures how much of a large result a gateway holds while a client reads it slowly, by the
-//! number of workers.
-
 use std::time::{Duration, Instant};
 
 use anyhow::Result;

@@ -1,5 +1,3 @@
-//! Starts stubs and readers for the tables that read from stubs.
-
 use std::rc::Rc;
 
 use anyhow::Result;

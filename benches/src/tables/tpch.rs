@@ -1,5 +1,3 @@
-//! Compares the 22 queries of TPC-H with one DataFusion process.
-
 use std::path::Path;
 
 use anyhow::{Context, Result};

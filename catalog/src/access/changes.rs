@@ -1,5 +1,3 @@
-//! Creates, changes and drops users, roles and tokens, and grants and revokes privileges.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

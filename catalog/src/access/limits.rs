@@ -1,5 +1,3 @@
-//! Limits what a user may use at once.
-
 use serde::{Deserialize, Serialize};
 
 /// The limits of a user. They can only lower the limits of the gateway's settings. `None` means

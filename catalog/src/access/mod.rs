@@ -1,8 +1,10 @@
-//! Decides who may log in, and what they may do.
-
+/// Creates, changes and drops users, roles and tokens, and grants and revokes privileges.
 mod changes;
+/// Limits what a user may use at once.
 mod limits;
+/// Defines the records of users, roles and tokens in the catalog.
 mod records;
+/// Represents the rights of a user.
 mod rights;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -1,5 +1,3 @@
-//! Defines the records of users, roles and tokens in the catalog.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,3 @@
-//! Represents the rights of a user.
-
 use std::collections::{BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
@@ -171,7 +169,7 @@ impl Rights {
     }
 
     /// Returns whether these rights exist because the cluster has no users.
-    pub fn is_of_open_cluster(&self) -> bool {
+    pub(crate) fn is_of_open_cluster(&self) -> bool {
         self.scope == Scope::Open
     }
 

@@ -1,7 +1,5 @@
-//! Maps values to shard numbers.
-//!
-//! The shard is computed for every row that is ever loaded. So each type has its own loop, which is
-//! chosen once per array.
+//! The shard of a key is computed for every row that is ever loaded. So each type has its own loop,
+//! which is chosen once per array.
 
 use std::num::NonZeroU32;
 

@@ -1,5 +1,3 @@
-//! Decides which types may be shard keys, and which types give equal values equal hashes.
-
 use arrow::datatypes::{DataType, TimeUnit};
 use volary_flight_proto::{Error, Result};
 

@@ -1,8 +1,7 @@
-//! Computes the shard of a row. This is the only place that turns a key into a shard number.
-//!
-//! The rule is the bucket transform of the Apache Iceberg table specification: `hash & (2^31 - 1)`,
-//! modulo the number of shards of the table. The hash is Murmur3-32 (x86, seed 0) of the canonical
-//! bytes of the value. The canonical bytes are those of the specification's
+//! The rule for the shard of a row is the bucket transform of the Apache Iceberg table
+//! specification: `hash & (2^31 - 1)`, modulo the number of shards of the table. The hash is
+//! Murmur3-32 (x86, seed 0) of the canonical bytes of the value. The canonical bytes are those of
+//! the specification's
 //! [Appendix B, "32-bit Hash Requirements"](https://iceberg.apache.org/spec/#appendix-b-32-bit-hash-requirements):
 //!
 //! | Arrow type of the key | hashed as |
@@ -23,9 +22,9 @@
 
 /// Maps values to shard numbers.
 mod bucket;
-/// Decides which types may be keys, and which types give equal values equal hashes.
+/// Decides which types may be shard keys, and which types give equal values equal hashes.
 mod key_type;
-/// Implements the hash function.
+/// Implements Murmur3-32, x86 variant, seed 0.
 mod murmur3;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,3 @@
-//! Implements Murmur3-32, x86 variant, seed 0.
-//!
 //! The algorithm is Austin Appleby's public-domain `MurmurHash3_x86_32`
 //! (<https://github.com/aappleby/smhasher>). It is implemented here because its results are stored
 //! data: no release of a dependency may change them.

@@ -1,5 +1,3 @@
-//! Tests users, roles, grants and tokens, and that they survive a restart.
-
 use super::*;
 use crate::access::{
     Grant, GrantObject, LimitChange, LimitChanges, NewPrincipal, PrincipalChange, PrincipalKind,

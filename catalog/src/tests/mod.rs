@@ -1,8 +1,12 @@
 //! Tests the catalog with its real store, in a temporary directory.
 
+/// Tests users, roles, grants and tokens, and that they survive a restart.
 mod access;
+/// Tests what a store keeps, and what it refuses.
 mod stores;
+/// Tests tables, views, workers and placements.
 mod tables;
+/// Tests which writes are visible.
 mod writes;
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,3 @@
-//! Tests what a store keeps, and what it refuses.
-
 use std::collections::BTreeMap;
 
 use datafusion::common::ScalarValue;

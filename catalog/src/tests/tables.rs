@@ -1,5 +1,3 @@
-//! Tests tables, views, workers and placements.
-
 use super::*;
 use crate::definition::MAX_SHARDS;
 

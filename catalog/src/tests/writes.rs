@@ -1,5 +1,3 @@
-//! Tests which writes are visible.
-
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;

@@ -1,5 +1,3 @@
-//! Generates TPC-H data as Parquet files, and loads them with COPY.
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 

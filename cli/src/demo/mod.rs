@@ -1,8 +1,6 @@
-//! The command `volary demo`: loads TPC-H data into a local cluster, and runs a few queries that
-//! show how it works.
-
-/// Generates TPC-H data and loads it.
+/// Generates TPC-H data as Parquet files, and loads them with COPY.
 pub mod data;
+/// Lists the queries of the demo, each with the property of the system that it shows.
 mod queries;
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,3 @@
-//! The queries of the demo. Each query comes with the property of the system that it shows.
-
 use std::time::Instant;
 
 use arrow::array::{AsArray, RecordBatch};

@@ -1,6 +1,3 @@
-//! The layers of settings: the defaults, the file, the environment and the flags, in this order. A
-//! later layer overrides an earlier one.
-
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,3 @@
-//! Generates `docs/limits.md`: the limits of a gateway, as `system.limits` lists them, and the
-//! limits of a worker.
-
 use std::fmt::Write;
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
-//! Settings from the file, the environment and the flags. `docs/configuration.md` is generated from
-//! the doc comments of the settings.
-
+/// Merges the layers of settings: the defaults, the file, the environment and the flags, where a
+/// later layer overrides an earlier one.
 mod layers;
-/// Generates `docs/limits.md` from the defaults of the settings.
+/// Generates `docs/limits.md`: the limits of a gateway, as `system.limits` lists them, and the
+/// limits of a worker.
 pub mod limits;
-/// Generates `docs/configuration.md` from the doc comments of the settings.
+/// Generates `docs/configuration.md` from the doc comments of the settings and their defaults.
 pub mod reference;
 
 use std::net::{Ipv4Addr, SocketAddr};

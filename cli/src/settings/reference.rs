@@ -1,5 +1,3 @@
-//! Generates `docs/configuration.md` from the doc comments of the settings and their defaults.
-
 use std::fmt::Write;
 
 use serde_json::{Map, Value};

@@ -1,15 +1,16 @@
-//! The command `volary sql`: runs statements from an argument, a file, standard input or the
-//! keyboard.
-
-/// Writes rows as a table, as text, or as a file.
+/// Writes rows as a table, as text, or as a file that other tools read.
 pub mod output;
-/// Shows text that does not fit the screen in a pager.
+/// Shows text that does not fit the screen in a pager: the one that `VOLARY_PAGER` or `PAGER`
+/// names, or less.
 mod pager;
-/// Shows the progress of a statement.
+/// Shows a bar for statements that take long, with the progress that the gateway reports.
 mod progress;
+/// Runs the interactive shell, with statements of several lines, a history, completion of names,
+/// and its own commands.
 mod shell;
+/// Splits text into statements.
 mod splitter;
-/// Runs one statement.
+/// Runs one statement and shows its result.
 mod statement;
 /// Asks the gateway for the statistics of a statement.
 mod statistics;

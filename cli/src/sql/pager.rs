@@ -1,6 +1,3 @@
-//! Shows text that does not fit the screen in a pager: the one that `VOLARY_PAGER` or `PAGER`
-//! names, or less.
-
 use std::io::Write;
 use std::process::{Command, Stdio};
 

@@ -1,5 +1,3 @@
-//! Shows a bar for statements that take long. The gateway reports their progress.
-
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};

@@ -1,5 +1,3 @@
-//! Splits text into statements.
-
 /// Splits text at the semicolons that are outside of quotes and comments.
 ///
 /// Returns the statements without their semicolons, and the text after the last semicolon. Leaves

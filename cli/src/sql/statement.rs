@@ -1,5 +1,3 @@
-//! Runs one statement and shows its result.
-
 use std::fs::File;
 use std::io::BufWriter;
 use std::time::Instant;
@@ -15,7 +13,7 @@ use crate::client::{Client, RowStream, StatementProgress};
 use crate::terminal;
 
 /// Runs one statement. Rows go to standard output or a file, and messages about them go to standard
-/// error. `running` receives what is needed to cancel the statement, once it runs.
+/// error. `cancel_info` receives what is needed to cancel the statement, once it runs.
 pub(super) async fn run_statement(
     client: &mut Client,
     statement: &str,

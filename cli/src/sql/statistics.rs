@@ -1,5 +1,3 @@
-//! Asks the gateway for the statistics of a statement.
-
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 

@@ -1,5 +1,3 @@
-//! Converts values to the types that clients read.
-
 use std::sync::Arc;
 
 use arrow::array::{

@@ -1,5 +1,3 @@
-//! Computes the size of batches on the wire, and cuts them into messages.
-
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, RecordBatch, RecordBatchOptions};

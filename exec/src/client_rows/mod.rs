@@ -1,15 +1,12 @@
-//! Prepares rows for clients, on a gateway or on a worker: in the types that were announced, and in
-//! messages that clients accept.
-//!
-//! The schema is sent at once, before the first row is available. Clients that open several streams
-//! one after another wait for it, and load balancers close silent connections. Batches are
-//! converted, then joined to about one mebibyte, then cut where a message would be too large. The
-//! conversion comes first because it copies views anyway: joining or cutting first would copy them
-//! twice.
+//! The schema of a client's rows is sent at once, before the first row is available. Clients that
+//! open several streams one after another wait for it, and load balancers close silent connections.
+//! Batches are converted, then joined to about one mebibyte, then cut where a message would be too
+//! large. The conversion comes first because it copies views anyway: joining or cutting first would
+//! copy them twice.
 
 /// Converts values to the types that clients read.
 mod convert;
-/// Cuts batches into pieces that are not too large.
+/// Computes the size of batches on the wire, and cuts them into messages.
 mod cut;
 
 use std::sync::Arc;

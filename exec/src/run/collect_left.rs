@@ -1,12 +1,10 @@
-//! Fixes joins that collect one side whole and wait for partitions that nobody reads.
-//!
-//! Such a join makes a filter for its other side. The filter is ready when every partition has
-//! reported, and each partition waits for that. A partition may be dropped before it has reported,
-//! because its reader needs none of its rows: for example if a join around this one found no rows
-//! on its own side. Then the other partitions wait forever. DataFusion 55 counts dropped partitions
-//! as reported for partitioned joins (apache/datafusion#21666), but not for joins that collect one
-//! side. Here a dropped partition reports in the background, as long as another partition is still
-//! read.
+//! A join that collects one side whole makes a filter for its other side. The filter is ready when
+//! every partition has reported, and each partition waits for that. A partition may be dropped
+//! before it has reported, because its reader needs none of its rows: for example if a join around
+//! this one found no rows on its own side. Then the other partitions wait forever. DataFusion 55
+//! counts dropped partitions as reported for partitioned joins (apache/datafusion#21666), but not
+//! for joins that collect one side. Here a dropped partition reports in the background, as long as
+//! another partition is still read.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! Gives few rows at a time to operators that compute with a large constant.
-//!
 //! Functions expand a constant to a column that has it in each row. A constant of one megabyte
 //! takes eight gigabytes in a batch of 8,192 rows, even if the function makes only a number from
 //! it.

@@ -1,5 +1,3 @@
-//! Displays plans that have run, for people to read: without the operators that compute nothing.
-
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;

@@ -1,5 +1,3 @@
-//! Cuts batches to few rows if something large is copied for each row.
-
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;

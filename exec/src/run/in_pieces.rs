@@ -1,5 +1,3 @@
-//! Evaluates functions that make large values, or compute for long, for few rows at a time.
-//!
 //! A projection returns batches with as many rows as its functions accept at once. A filter or an
 //! aggregate makes little from the values of its functions, so it computes these values for few
 //! rows at a time.

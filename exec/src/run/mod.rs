@@ -1,4 +1,4 @@
-//! Prepares plans for execution: wraps DataFusion's operators where they lack something.
+//! In a plan that is prepared:
 //!
 //! - Joins stop when their query has ended, do not wait for partitions that nobody reads, and yield
 //!   to other tasks.
@@ -9,15 +9,15 @@
 //! - Rows are not copied if the copies would be too large.
 //! - Tasks that compute for long take turns.
 
-/// Fixes joins that collect one side, for partitions that nobody reads.
+/// Fixes joins that collect one side whole and wait for partitions that nobody reads.
 mod collect_left;
-/// Gives few rows at a time to operators with large constants.
+/// Gives few rows at a time to operators that compute with a large constant.
 mod constants;
-/// Displays plans that have run, for people to read.
+/// Displays plans that have run, for people to read: without the operators that compute nothing.
 mod display;
 /// Cuts batches to few rows if something large is copied for each row.
 mod few_rows;
-/// Calls functions that make large values for few rows at a time.
+/// Evaluates functions that make large values, or compute for long, for few rows at a time.
 mod in_pieces;
 /// Makes sure that the collected side of a nested loop join is read only once.
 mod read_once;
@@ -27,9 +27,10 @@ mod stoppable;
 mod turns;
 /// Limits the copies that joins and unnesting make of wide rows.
 mod wide_rows;
-/// Counts the rows that window functions keep.
+/// Counts in the memory pool the rows that window functions keep.
 mod window_memory;
-/// Implements operators that wrap one of DataFusion's.
+/// Implements operators that wrap one of DataFusion's: they return the same rows and do something
+/// in addition.
 mod wrapper;
 
 use std::sync::Arc;

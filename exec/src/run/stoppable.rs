@@ -1,5 +1,3 @@
-//! Makes expressions stop when their query has ended.
-//!
 //! A task can be ended only between two of its polls. A join whose filter passes almost no rows
 //! works through all pairs of rows within one poll. It keeps its thread even if its reader is gone
 //! or its deadline has passed. The filters made here check whether the query has ended, and fail

@@ -1,5 +1,3 @@
-//! Polls the inputs of operators that have tasks of their own only when it is their turn.
-
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};

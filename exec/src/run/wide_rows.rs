@@ -1,5 +1,3 @@
-//! Limits the copies that joins and unnesting make of wide rows.
-//!
 //! A join copies a row for each of its partners, and puts thousands of the copies into one batch. A
 //! value of one megabyte becomes gigabytes within one poll, and no memory pool counts that. Texts
 //! of tables are views, whose copies take 16 bytes, and numbers are small. But texts that functions

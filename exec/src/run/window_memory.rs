@@ -1,8 +1,6 @@
-//! Counts the rows that a window function keeps in the memory pool. The function keeps rows until
-//! it has seen all of its partition.
-//!
-//! DataFusion 55 counts none of these rows (apache/datafusion#22946). When memory runs out, the
-//! operating system would end the process.
+//! A window function keeps rows until it has seen all of its partition. DataFusion 55 counts none
+//! of these rows (apache/datafusion#22946). When memory runs out, the operating system would end
+//! the process.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,6 +1,3 @@
-//! Implements operators that wrap one of DataFusion's. They return the same rows and do something
-//! in addition.
-
 use std::fmt;
 use std::sync::Arc;
 

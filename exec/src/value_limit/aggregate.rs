@@ -1,5 +1,3 @@
-//! Limits aggregates that make one value from many, and corrects one that loses states.
-
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;

@@ -1,5 +1,3 @@
-//! Reads the argument of a function row by row.
-
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Date32Type, Int64Type, TimeUnit, TimestampNanosecondType};

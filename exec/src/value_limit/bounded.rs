@@ -1,5 +1,3 @@
-//! Wraps functions so that they refuse to make values that are too large.
-
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, FieldRef};

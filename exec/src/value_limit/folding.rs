@@ -1,5 +1,3 @@
-//! Prevents the computation of large constants while a statement is planned.
-//!
 //! DataFusion computes constant expressions while it plans a statement, and replaces each call by
 //! its value. Each later rule copies the plan, and columns are named after their expressions. A
 //! value of 40 MB was copied thirty times, and planning took seconds. So calls that make large

@@ -1,5 +1,3 @@
-//! Computes how large the values are that functions would make.
-
 use arrow::array::AsArray;
 use arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit};
 use datafusion::error::Result;

@@ -1,5 +1,3 @@
-//! Limits functions that make large values from small ones.
-//!
 //! DataFusion's memory pool counts what operators hold, but not what functions allocate:
 //! `repeat('x', 2000000000)` takes two gigabytes whatever the pool says, and ends a node that has
 //! less memory left. So the size of the value is computed from the arguments first ([`growth`]),
@@ -13,18 +11,32 @@
 //! Functions are left as they are if their values are at most a few times as large as all their
 //! arguments together.
 
+/// Limits aggregates that make one value from many, and corrects one that loses states.
 mod aggregate;
+/// Reads the argument of a function row by row.
 mod argument;
+/// Wraps functions so that they refuse to make values that are too large.
 mod bounded;
+/// Prevents the computation of large constants while a statement is planned.
 mod folding;
+/// Computes how large the values are that functions would make.
 mod growth;
+/// Merges partial states one by one, for an aggregate that reads only the first of several.
 mod one_state;
+/// Corrects the lengths that texts are padded to.
 mod padding;
+/// Estimates how long it takes to search for a pattern.
 mod pattern;
+/// Evaluates expressions again for fewer rows.
 pub(crate) mod row_retry;
+/// Replaces functions by the same functions with limits.
 mod rule;
+/// Estimates the steps of functions whose time grows with the product of two arguments.
 mod steps;
+/// Implements the operator `||` as a function, because operators cannot be given limits.
 mod string_concat;
+/// Provides functions for the operators that search a text for a pattern: functions can have
+/// limits, but operators cannot.
 mod text_match;
 
 use std::sync::Arc;
@@ -64,9 +76,9 @@ impl ValueLimit {
     }
 }
 
-/// Returns the `known` functions that make large values from small ones or compute for long, with
-/// this limit for each value. Also returns functions for the operators that do so: `||`, `~` and
-/// `LIKE`.
+/// Returns the `available` functions that make large values from small ones or compute for long,
+/// with this limit for each value. Also returns functions for the operators that do so: `||`, `~`
+/// and `LIKE`.
 pub fn bounded_functions<'a>(
     available: impl IntoIterator<Item = &'a Arc<ScalarUDF>>,
     limit: ByteLimit,
@@ -98,7 +110,7 @@ pub(crate) fn calls_bounded_function(expression: &Arc<dyn PhysicalExpr>) -> Resu
     })
 }
 
-/// Returns the `known` aggregates that may make one large value from many, with this limit for
+/// Returns the `available` aggregates that may make one large value from many, with this limit for
 /// their value. Also returns corrected versions of the aggregates that lose partial states.
 pub fn bounded_aggregates<'a>(
     available: impl IntoIterator<Item = &'a Arc<AggregateUDF>>,

@@ -1,5 +1,3 @@
-//! Merges partial states one by one, for an aggregate that reads only the first of several.
-
 use arrow::array::{Array, ArrayRef};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::Accumulator;

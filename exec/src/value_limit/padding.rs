@@ -1,7 +1,6 @@
-//! Corrects the lengths that texts are padded to.
-//!
-//! DataFusion adds up the lengths of all rows before it checks them. A negative length becomes the
-//! largest possible number, and the allocation of that much memory panics.
+//! DataFusion adds up the lengths that the texts of all rows are padded to before it checks them. A
+//! negative length becomes the largest possible number, and the allocation of that much memory
+//! panics.
 
 use std::sync::Arc;
 

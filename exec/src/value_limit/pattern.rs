@@ -1,5 +1,3 @@
-//! Estimates how long it takes to search for a pattern.
-//!
 //! Nothing can stop the search of a text before it reaches the end. Most searches take a nanosecond
 //! for each byte. But a search may have to look at each place of an expression for each byte:
 //! `[13][0-9]{500}[a-z]` has 502 places, and may keep a thread busy for minutes over a text of 100

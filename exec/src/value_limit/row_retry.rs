@@ -1,5 +1,3 @@
-//! Evaluates expressions again for fewer rows.
-//!
 //! A function that would make too much for the rows that it is given cannot reduce these rows. Its
 //! caller can, and says so by using [`evaluate`]. The function then fails, and says how many rows
 //! it would accept.

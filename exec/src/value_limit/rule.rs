@@ -1,5 +1,3 @@
-//! Replaces functions by the same functions with limits.
-
 use std::collections::HashMap;
 use std::sync::Arc;
 

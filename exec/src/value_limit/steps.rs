@@ -1,5 +1,3 @@
-//! Estimates the steps of functions whose time grows with the product of two arguments.
-//!
 //! Nothing can stop a function between its first and its last row. Computing the distance of two
 //! texts of one megabyte each would keep a thread busy for half an hour after its statement has
 //! ended. So the steps are counted before the function is called.

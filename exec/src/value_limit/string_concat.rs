@@ -1,5 +1,3 @@
-//! Implements the operator `||` as a function, because operators cannot be given limits.
-
 use arrow::array::ArrayRef;
 use arrow::compute::kernels::concat_elements::concat_elements_dyn;
 use arrow::datatypes::DataType;

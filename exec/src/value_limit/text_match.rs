@@ -1,6 +1,3 @@
-//! Provides functions for the operators that search a text for a pattern: functions can have
-//! limits, but operators cannot.
-
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};

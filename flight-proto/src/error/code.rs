@@ -1,5 +1,3 @@
-//! Defines the error codes, and maps them to and from gRPC.
-
 use std::fmt;
 
 use tonic::Code;

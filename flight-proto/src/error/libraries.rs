@@ -1,5 +1,3 @@
-//! Maps the errors of libraries, such as DataFusion, to Volary's errors.
-
 use std::error::Error as StdError;
 use std::sync::Arc;
 

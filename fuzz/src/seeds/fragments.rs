@@ -1,5 +1,4 @@
-//! Seeds from real fragments. A gateway runs statements, and a stub collects the tickets that the
-//! gateway sends its workers.
+//! A gateway runs statements, and a stub collects the tickets that the gateway sends its workers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};

@@ -1,5 +1,5 @@
-//! Texts of statements: at least one for each kind of statement that our own code reads, and for
-//! what the planner's own rules look for.
+//! The texts contain at least one statement of each kind that our own code reads, and one for each
+//! thing that the planner's own rules look for.
 
 use super::Seed;
 

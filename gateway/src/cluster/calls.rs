@@ -1,5 +1,3 @@
-//! Sends calls to workers.
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,6 +1,3 @@
-//! Handles the messages that workers send by themselves: that they have started, and that they are
-//! going to stop.
-
 use std::net::SocketAddr;
 use std::time::Duration;
 

@@ -1,6 +1,3 @@
-//! Remembers which workers have joined or answered since the gateway started, and when the gateway
-//! last heard from each of them.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -345,8 +342,7 @@ mod tests {
         }
     }
 
-    /// Returns the members of a cluster with one worker, which counts as lost as early as the rules
-    /// allow.
+    /// Returns known workers: only one, which counts as lost as early as the rules allow.
     fn impatient() -> KnownWorkers {
         let members = KnownWorkers::new(MIN_QUESTION_GAP, Duration::ZERO);
         members.note_join(WORKER, ADDRESS, "first");

@@ -1,5 +1,3 @@
-//! Checks whether the workers' rows belong to the history of writes that this catalog has.
-//!
 //! Each call to a worker states the [`Lineage`] of the catalog. A worker that cannot adopt the
 //! lineage refuses the call, and its next report says which incarnations it knows. Then the gateway
 //! finds out which of two cases it is. Either the worker was only left behind, or the catalog is

@@ -1,6 +1,3 @@
-//! The cluster as this gateway knows it: which workers have joined, which ones are alive, and how
-//! to reach them.
-//!
 //! A worker joins ([`Cluster::join`]) and gets an id that the [`Catalog`] keeps. From then on the
 //! gateway asks it for its report (`Cluster::ask_workers`). Whether a worker is alive is known
 //! only here, and is forgotten when the gateway ends. The next gateway asks all workers that the
@@ -8,11 +5,19 @@
 //! [`Cluster::client`] for the workers that hold its shards, whether they are known to be alive or
 //! not: the deadline of the connection shows whether they are.
 
+/// Sends calls to workers.
 mod calls;
+/// Handles the messages that workers send by themselves: that they have started, and that they are
+/// going to stop.
 mod joining;
+/// Remembers which workers have joined or answered since the gateway started, and when the gateway
+/// last heard from each of them.
 mod known_workers;
+/// Checks whether the workers' rows belong to the history of writes that this catalog has.
 mod lineage_verdicts;
+/// Describes the workers for `system.nodes` and `volary status`.
 mod nodes;
+/// Asks each worker for its report, one worker after the other.
 mod reports;
 #[cfg(test)]
 mod tests;
@@ -152,7 +157,11 @@ impl Cluster {
     /// # Errors
     /// `UNAVAILABLE`, with the worker's name, if the worker does not report within `timeout`. Also
     /// the errors of a worker that refuses to report, and those of `Self::refuse_conflicts`.
-    pub async fn wait_for_instance(&self, worker: WorkerId, timeout: Duration) -> Result<String> {
+    pub(crate) async fn wait_for_instance(
+        &self,
+        worker: WorkerId,
+        timeout: Duration,
+    ) -> Result<String> {
         let mut last_error = None;
         let reporting = async {
             loop {

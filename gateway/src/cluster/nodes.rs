@@ -1,5 +1,3 @@
-//! Describes the workers for `system.nodes` and `volary status`.
-
 use std::time::Duration;
 
 use volary_flight_proto::ids::WorkerId;

@@ -1,10 +1,8 @@
-//! Asks each worker for its report, one worker after the other.
-//!
-//! The gateway asks over the connection that it has to the worker anyway. If workers reported by
-//! themselves, each would need a connection in the other direction. Such a connection takes 65 KiB
-//! of the gateway's memory and a file descriptor, and there are thousands of workers. The gateway
-//! asks all workers that the catalog knows, alive or not. So a gateway that has just started, or
-//! that has lost a worker, learns from the answer that the worker is there.
+//! The gateway asks for a report over the connection that it has to the worker anyway. If workers
+//! reported by themselves, each would need a connection in the other direction. Such a connection
+//! takes 65 KiB of the gateway's memory and a file descriptor, and there are thousands of workers.
+//! The gateway asks all workers that the catalog knows, alive or not. So a gateway that has just
+//! started, or that has lost a worker, learns from the answer that the worker is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Tests how the gateway sees workers that join, answer and leave.
 
+/// Stands in for a worker: answers questions for its report, and takes writes as a test tells it.
 mod stub_worker;
 
 use std::net::SocketAddr;

@@ -1,5 +1,3 @@
-//! Runs statements about users, roles, grants and tokens.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,7 +96,7 @@ pub(super) async fn run(
             catalog.set_owner(&table, &owner, by).await?;
         }
     }
-    Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
+    Ok(StatementOutcome::Done(Completion::with_writes(None)))
 }
 
 async fn hash_password(engine: &Engine, password: Option<String>) -> Result<Option<String>> {

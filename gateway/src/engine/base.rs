@@ -1,5 +1,3 @@
-//! Builds the functions, rules, settings and memory that all statements share.
-
 use std::sync::Arc;
 
 use datafusion::execution::runtime_env::RuntimeEnv;

@@ -1,5 +1,3 @@
-//! Sets up DataFusion's session for one statement: tables, settings and rules.
-
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::ControlFlow;
@@ -190,7 +188,7 @@ impl StatementContext {
         })
     }
 
-    /// Returns the [number](Claimant::number) of the statement's user.
+    /// Returns the [number](Claimant::owner_number) of the statement's user.
     pub(super) fn owner(&self) -> u32 {
         self.claimant.owner_number()
     }

@@ -1,5 +1,3 @@
-//! Runs CREATE and DROP of tables, and CREATE VIEW.
-
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
@@ -210,7 +208,7 @@ fn stored_type(data_type: &DataType) -> Option<DataType> {
 }
 
 /// Returns the type, made of types that nodes send to each other unchanged: see
-/// [`can_travel`](volary_planner::fragment::encode::can_travel).
+/// [`can_send_unchanged`](volary_planner::fragment::encode::can_send_unchanged).
 fn transferable_type(data_type: &DataType) -> DataType {
     let sent = |field: &FieldRef| {
         let field = Field::new(

@@ -1,5 +1,3 @@
-//! Turns DataFusion's errors into errors for users.
-
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 use volary_flight_proto::{Error, ErrorCode, SqlState};

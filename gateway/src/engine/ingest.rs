@@ -1,5 +1,3 @@
-//! Writes rows that a client sends as Arrow batches, into a table that may be created for them.
-
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;

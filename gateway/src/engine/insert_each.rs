@@ -1,8 +1,5 @@
-//! Runs an INSERT of VALUES with many rows of parameters as one write: all of its rows are kept, or
-//! none.
-//!
-//! The rows are not written into the statement. Instead, a projection of the stream that the client
-//! sends replaces VALUES.
+//! The rows of parameters are not written into the statement. Instead, a projection of the stream
+//! that the client sends replaces VALUES.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! Recognises queries that only list what the gateway knows.
-
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::LogicalPlan;
 

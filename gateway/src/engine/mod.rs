@@ -1,8 +1,6 @@
-//! Plans and runs SQL statements.
-//!
-//! [`parse`](crate::sql::parse) parses the statement. [`context`] gives DataFusion the catalog's
-//! tables as of one snapshot. [`statement`] plans and runs the parsed statement. [`query`] starts
-//! queries within the limits of the gateway.
+//! A statement is parsed by [`parse`](crate::sql::parse). [`context`] gives DataFusion the
+//! catalog's tables as of one snapshot. [`statement`] plans and runs the parsed statement.
+//! [`query`] starts queries within the limits of the gateway.
 
 /// Runs statements about users, roles, grants and tokens.
 mod access;
@@ -16,25 +14,26 @@ mod definition;
 mod errors;
 /// Keeps generic plans for statements that are run repeatedly.
 mod generic;
-/// Writes rows that clients send as Arrow batches.
+/// Writes rows that a client sends as Arrow batches, into a table that may be created for them.
 mod ingest;
-/// Runs an INSERT with many rows of parameters as one write.
+/// Runs an INSERT of VALUES with many rows of parameters as one write: all of its rows are kept, or
+/// none.
 mod insert_each;
 /// Recognises queries that only list what the gateway knows.
 mod listing;
 /// Limits the functions that build nested types.
 mod nested_types;
-/// Defines the outcomes of statements, and records them.
+/// Defines the outcomes of statements, and records them in the session and the list of statements.
 mod outcome;
 /// Binds and casts parameters.
 mod parameters;
-/// Limits the functions that read a type from a text.
+/// Limits the functions that read a type from a text, such as `arrow_cast(1, 'List(Int64)')`.
 mod parsed_types;
 /// Represents a planned query and the stream of its rows.
 pub mod query;
 /// Determines the columns of the rows that a statement returns.
 mod result_columns;
-/// Creates and drops saved queries: queries with parameters that the catalog keeps.
+/// Runs CREATE QUERY and DROP QUERY.
 mod saved_query;
 /// Represents clients' sessions with their settings.
 pub mod session;
@@ -62,7 +61,7 @@ use volary_node::{Runtimes, memory};
 pub use ingest::{IfTableExists, IncomingRows, IngestTarget};
 pub(crate) use insert_each::InsertEachOutcome;
 pub use outcome::{Completion, StatementOutcome};
-pub use query::{EarlierPlan, PlannedQuery};
+pub(crate) use query::{EarlierPlan, PlannedQuery};
 pub use session::{Caller, Session};
 pub(crate) use statement_queue::StatementQueue;
 use volary_catalog::Catalog;
@@ -181,7 +180,7 @@ impl Engine {
     ///
     /// # Errors
     /// `NOT_FOUND`, with the name.
-    pub fn refuse_changes(&self, reads: &BTreeMap<String, u64>) -> Result<()> {
+    pub(crate) fn refuse_changes(&self, reads: &BTreeMap<String, u64>) -> Result<()> {
         self.catalog.state().check_unchanged(reads)
     }
 

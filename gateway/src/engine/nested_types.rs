@@ -1,9 +1,7 @@
-//! Limits the functions that build nested types: `struct(a, a)` has twice the fields of `a`.
-//!
-//! A statement may have thirty such steps, each of which doubles the type of the step before. The
-//! last type then has a billion fields. The type is small in memory, because its parts are
-//! shared, but the planner walks over all of it at each step. So a type may have only as many
-//! fields as a table.
+//! The type of `struct(a, a)` has twice the fields of `a`. A statement may have thirty such steps,
+//! each of which doubles the type of the step before. The last type then has a billion fields. The
+//! type is small in memory, because its parts are shared, but the planner walks over all of it at
+//! each step. So a type may have only as many fields as a table.
 
 use std::collections::HashMap;
 use std::sync::Arc;

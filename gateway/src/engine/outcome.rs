@@ -1,5 +1,3 @@
-//! Defines the outcomes of statements, and records them in the session and the list of statements.
-
 use arrow::record_batch::RecordBatch;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
@@ -13,7 +11,7 @@ pub enum StatementOutcome {
     Rows(Box<PlannedQuery>),
     /// The statement was run.
     Done(Completion),
-    /// The statement was run and returned these rows.
+    /// The statement has changed the catalog and returned these rows.
     Answer(RecordBatch),
 }
 
@@ -23,8 +21,8 @@ pub struct Completion {
     /// The number of rows that the statement wrote. `None` for statements that do not write rows
     /// (DDL, SET).
     pub rows: Option<u64>,
-    /// True if the statement may have changed a table, a view or a saved query. ROLLBACK would have
-    /// to undo that.
+    /// True if the statement may have changed rows or the catalog: tables, views, saved queries,
+    /// users and rights. ROLLBACK would have to undo that.
     has_written: bool,
 }
 
@@ -35,8 +33,8 @@ impl Completion {
         has_written: false,
     };
 
-    /// Returns the work of a statement that has changed a table, a view or a saved query. `rows`:
-    /// see [`Self::rows`].
+    /// Returns the work of a statement that has changed rows or the catalog. `rows`: see
+    /// [`Self::rows`].
     pub(super) fn with_writes(rows: Option<u64>) -> Self {
         Self {
             rows,
@@ -62,10 +60,7 @@ impl ExecutionResult for StatementOutcome {
         match self {
             Self::Rows(_) => None,
             Self::Done(done) => Some(*done),
-            Self::Answer(rows) => Some(Completion {
-                rows: Some(rows.num_rows() as u64),
-                ..Completion::WITHOUT_WRITES
-            }),
+            Self::Answer(rows) => Some(Completion::with_writes(Some(rows.num_rows() as u64))),
         }
     }
 }

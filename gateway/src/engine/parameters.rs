@@ -1,5 +1,3 @@
-//! Binds and casts parameters.
-//!
 //! A statement with parameters must give the same answer as with the values as literals. The type
 //! of a parameter is only a guess, taken from what the parameter is compared or computed with. So a
 //! cast to this type must not change the value.
@@ -55,7 +53,8 @@ pub(super) struct Parameters(Vec<Parameter>);
 struct Parameter {
     /// The type that the plan wants. `None` where the type cannot be inferred.
     wanted: Option<DataType>,
-    /// Says whether the parameter is an operand of an arithmetic operator: see [`operands`].
+    /// Says whether the parameter is an operand of an arithmetic operator: see
+    /// [`arithmetic_parameters`].
     is_computed_with: bool,
 }
 
@@ -63,7 +62,7 @@ impl Parameters {
     /// Finds the parameters of a plan.
     ///
     /// # Errors
-    /// See [`types`].
+    /// See [`parameter_types`].
     pub(super) fn from_plan(plan: &LogicalPlan) -> Result<Self> {
         let types = parameter_types(plan)?;
         let operands = if types.is_empty() {

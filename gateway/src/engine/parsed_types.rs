@@ -1,5 +1,3 @@
-//! Limits the functions that read a type from a text: `arrow_cast(1, 'List(Int64)')`.
-//!
 //! Arrow's parser of types calls itself for each level. A text of some kilobytes overflows the
 //! stack, which ends the process. So the levels are counted before the parser sees the text.
 

@@ -1,5 +1,3 @@
-//! Represents a planned query and the stream of its rows.
-
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -39,7 +37,7 @@ const MAX_INLINE_STREAMS: usize = 16;
 
 /// The results of planning a query that planning it again needs.
 #[derive(Debug, Clone, Default)]
-pub struct EarlierPlan {
+pub(crate) struct EarlierPlan {
     /// The snapshot that the query sees. `None` for the writes that are committed now.
     pub snapshot: Option<Snapshot>,
     /// The tables and views of the schema `public` that the query reads, by name. The number is a
@@ -58,7 +56,8 @@ pub struct PlannedQuery {
     pub schema: SchemaRef,
     /// The snapshot that the query sees.
     pub snapshot: Snapshot,
-    /// The tables and views that the query reads, and their versions: see [`Planned::reads`].
+    /// The tables and views that the query reads, and their versions: see
+    /// [`EarlierPlan::reads`].
     pub reads: BTreeMap<String, u64>,
     /// The users, roles and grants at the time of planning.
     pub access: Arc<Access>,
@@ -73,13 +72,14 @@ pub struct PlannedQuery {
 }
 
 impl PlannedQuery {
-    /// Returns the gate at which the query waits for its place.
+    /// Returns the queue in which the query waits for its place.
     pub(crate) fn queue(&self) -> &StatementQueue {
         &self.queue
     }
 
-    /// Returns the fingerprint of the query's columns: see [`Planned::columns`].
-    pub fn columns_fingerprint(&self) -> u64 {
+    /// Returns the fingerprint of the query's columns: see
+    /// [`EarlierPlan::columns_fingerprint`].
+    pub(crate) fn columns_fingerprint(&self) -> u64 {
         columns_fingerprint(&self.schema)
     }
 
@@ -88,7 +88,7 @@ impl PlannedQuery {
     ///
     /// # Errors
     /// Returns an error if the workers' fragment cannot be encoded.
-    pub fn worker_tickets(&self) -> Result<Option<Vec<FragmentTicket>>> {
+    pub(crate) fn worker_tickets(&self) -> Result<Option<Vec<FragmentTicket>>> {
         let Some(gather) = self.gather() else {
             return Ok(None);
         };
@@ -99,12 +99,12 @@ impl PlannedQuery {
         Ok(gather.parts(&query, config.batch_size())?)
     }
 
-    /// Turns the query into a query of only the rows that this ticket of [`Self::parts`] stands
-    /// for.
+    /// Turns the query into a query of only the rows that this ticket of [`Self::worker_tickets`]
+    /// stands for.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if the ticket is not valid.
-    pub fn into_part(self, part: FragmentTicket) -> Result<Self> {
+    pub(crate) fn into_part(self, part: FragmentTicket) -> Result<Self> {
         let replicas = self
             .gather()
             .map(|gather| gather.replicas_of(WorkerId(part.worker_id)));
@@ -137,8 +137,8 @@ impl PlannedQuery {
 
     /// Waits for a place and runs the query. Returns the messages of its workers, for a client that
     /// was sent the announcement `announced`. If the rows have to pass operators on this gateway,
-    /// there are no such messages, and the query is refused. `noted` is the handle for notes about
-    /// the query's progress. The caller has to enforce deadlines.
+    /// there are no such messages, and the query is refused. `progress` is the handle for notes
+    /// about the query's progress. The caller has to enforce deadlines.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many statements wait. `INTERNAL` if the workers' rows are not
@@ -176,8 +176,8 @@ impl PlannedQuery {
     }
 
     /// Waits for a place and runs the query. The batches of the stream have exactly the schema
-    /// `self.schema`. `noted` is the handle for notes about the query's progress. The caller has to
-    /// enforce deadlines, because it knows those of the call that the query belongs to.
+    /// `self.schema`. `progress` is the handle for notes about the query's progress. The caller has
+    /// to enforce deadlines, because it knows those of the call that the query belongs to.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many statements wait.

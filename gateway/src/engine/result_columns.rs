@@ -1,5 +1,3 @@
-//! Determines the columns of the rows that a statement returns.
-
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};

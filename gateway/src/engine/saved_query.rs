@@ -1,5 +1,3 @@
-//! Runs CREATE QUERY and DROP QUERY.
-
 use volary_catalog::NewView;
 use volary_flight_proto::{Error, Result};
 

@@ -1,5 +1,3 @@
-//! Represents clients' sessions with their settings.
-
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -131,7 +129,7 @@ impl Session {
     }
 
     /// Returns whether the session has sent BEGIN and neither COMMIT nor ROLLBACK since.
-    pub fn is_in_transaction(&self) -> bool {
+    pub(crate) fn is_in_transaction(&self) -> bool {
         self.transaction.is_open()
     }
 
@@ -144,7 +142,7 @@ impl Session {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if the setting does not exist, or does not take the value.
-    pub fn change_setting(&self, name: &str, value: Option<String>) -> Result<()> {
+    pub(crate) fn change_setting(&self, name: &str, value: Option<String>) -> Result<()> {
         let key = settings::full_key(name)?;
         match value {
             Some(value) => {

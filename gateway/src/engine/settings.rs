@@ -1,5 +1,3 @@
-//! Applies the settings of SET, RESET and SHOW.
-
 use std::collections::HashMap;
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! Plans and runs one statement.
-
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;

@@ -1,5 +1,3 @@
-//! Lets statements wait until they may run.
-//!
 //! A few places are kept for those who look after the gateway: for administrators, and for
 //! everybody who lists running statements in order to end one.
 

@@ -1,9 +1,7 @@
-//! Handles BEGIN, COMMIT and ROLLBACK.
-//!
-//! Volary has no transactions: each statement commits by itself. Clients send these statements all
-//! the same, mostly around queries, and connection pools send ROLLBACK to clean up. So these
-//! statements are accepted where they change nothing. ROLLBACK is refused where it would have to
-//! undo a write.
+//! Volary has no transactions: each statement commits by itself. Clients send BEGIN, COMMIT and
+//! ROLLBACK all the same, mostly around queries, and connection pools send ROLLBACK to clean up. So
+//! these statements are accepted where they change nothing. ROLLBACK is refused where it would have
+//! to undo a write.
 
 use std::sync::Arc;
 
@@ -13,7 +11,7 @@ use volary_flight_proto::{Error, Result};
 use crate::sql::transaction::TransactionStatement;
 
 /// What a session has done since BEGIN, shared by the calls of the session. Holds the number of
-/// statements that have changed tables, or `None` outside of BEGIN.
+/// statements that have made changes, or `None` outside of BEGIN.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TransactionTracker(Arc<Mutex<Option<usize>>>);
 
@@ -36,7 +34,7 @@ impl TransactionTracker {
             TransactionStatement::Rollback => match writes.take() {
                 None | Some(0) => Ok(()),
                 Some(count) => Err(Error::unsupported(format!(
-                    "ROLLBACK cannot undo writes: each statement commits by itself, and {count} since BEGIN changed tables; undo the changes with other statements, and connect with autocommit on"
+                    "ROLLBACK cannot undo changes: each statement commits by itself, and {count} since BEGIN made changes; undo the changes with other statements, and connect with autocommit on"
                 ))),
             },
         }
@@ -46,7 +44,7 @@ impl TransactionTracker {
         self.0.lock().is_some()
     }
 
-    /// Notes a statement that has changed tables.
+    /// Notes a statement that has changed rows or the catalog.
     pub(super) fn note_write(&self) {
         if let Some(writes) = self.0.lock().as_mut() {
             *writes += 1;
@@ -70,7 +68,7 @@ mod tests {
         session.apply(TransactionStatement::Begin).unwrap();
         let error = session.apply(TransactionStatement::Rollback).unwrap_err();
         assert!(
-            error.message().contains("1 since BEGIN changed tables"),
+            error.message().contains("1 since BEGIN made changes"),
             "{error}"
         );
         session.apply(TransactionStatement::Rollback).unwrap();

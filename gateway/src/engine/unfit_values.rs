@@ -1,5 +1,5 @@
-//! Finds the literal of an INSERT that does not fit its column. DataFusion computes literals while
-//! it plans, and its error names only the value, not the column.
+//! DataFusion computes the literals of an INSERT while it plans, and its error names only the
+//! value, not the column.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::logical_expr::{Expr, LogicalPlan, Values};

@@ -1,5 +1,3 @@
-//! Handles DoAction, which carries the requests that are neither statements nor rows.
-
 use arrow_flight::sql::Command;
 use arrow_flight::{Action, ActionType};
 use bytes::Bytes;
@@ -28,7 +26,7 @@ const TRANSACTION_ACTIONS: [&str; 4] = [
 ];
 
 /// The actions that clients may send, each with a description of its request and its result. Names
-/// that begin with `volary.` belong to calls between nodes, which `membership` handles.
+/// that begin with `volary.` belong to calls between nodes, which `worker_actions` handles.
 const CLIENT_ACTIONS: [(&str, &str); 8] = [
     (
         CREATE_PREPARED_STATEMENT,

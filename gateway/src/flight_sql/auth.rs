@@ -1,5 +1,3 @@
-//! Reads the credentials in the `authorization` header.
-
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::{Engine, alphabet};
 use tonic::metadata::MetadataMap;

@@ -1,6 +1,3 @@
-//! Reads the headers of a call: the caller, its session, the types that it wants, and the deadline.
-//! Writes the headers of the answer.
-
 use std::future::Future;
 use std::net::SocketAddr;
 

@@ -1,5 +1,5 @@
-//! Handles cancellation by a call of its own. Drivers do not send such a call: they drop their
-//! stream instead. The APIs of the Go, Java and C++ clients and the `volary` command send it.
+//! Drivers send no call to cancel a query: they drop their stream instead. The APIs of the Go, Java
+//! and C++ clients and the `volary` command send it.
 
 use arrow_flight::sql::{ActionCancelQueryRequest, ActionCancelQueryResult, ProstMessageExt};
 use arrow_flight::{CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo};

@@ -1,5 +1,3 @@
-//! Identifies clients before their messages are read.
-
 use std::sync::Arc;
 
 use futures::FutureExt;

@@ -1,5 +1,3 @@
-//! Reads options that a client sets with a header or in its session.
-
 use std::str::FromStr;
 
 use tonic::metadata::MetadataMap;

@@ -1,5 +1,3 @@
-//! Reads the messages of Flight SQL.
-
 use arrow_flight::sql::{Any, Command};
 use bytes::Bytes;
 use prost::Message;

@@ -1,4 +1,4 @@
-//! Reads and writes cookies. JDBC and ODBC keep cookies, and ADBC does if it is configured to.
+//! JDBC and ODBC keep cookies, and ADBC does if it is configured to.
 //!
 //! One cookie names the session of a client without a token of its own. The other cookie is the
 //! newest bearer token of a session: JDBC and ODBC still show the token that they logged in

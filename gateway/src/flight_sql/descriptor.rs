@@ -1,5 +1,5 @@
-//! Reads what a descriptor asks for. This is the only place that tells the requests apart. Each
-//! call then decides which of them it takes.
+//! The requests in descriptors are told apart only here. Each call then decides which of them it
+//! takes.
 
 use arrow_flight::FlightDescriptor;
 use arrow_flight::flight_descriptor::DescriptorType;

@@ -1,7 +1,7 @@
-//! Handles direct results: a client that asks for them fetches each worker's part of a result from
-//! that worker. It fetches all parts at the same time, and the rows do not pass the gateway.
+//! A client that asks for direct results fetches all parts at the same time, and the rows do not
+//! pass the gateway.
 //!
-//! This is possible only if the result is the workers' rows as they are. Either the rows are
+//! A result can be direct only if it is the workers' rows as they are. Either the rows are
 //! filtered, computed, joined or grouped on the shards and may come in any order, or all of them
 //! come from one worker. Other results, such as the rows of several workers in an order or with a
 //! limit, come from the gateway as usual.

@@ -1,5 +1,3 @@
-//! Parses the client's `volary-direct-results` option. See [`super::direct`].
-
 use std::fmt;
 use std::str::FromStr;
 

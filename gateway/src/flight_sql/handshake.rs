@@ -1,7 +1,5 @@
-//! Handles the handshake, which exchanges credentials for a session.
-//!
-//! JDBC and ADBC send it before anything else and take the token from the headers of the response.
-//! Older clients read the token from the message.
+//! JDBC and ADBC send the handshake before anything else and take the token from the headers of the
+//! response. Older clients read the token from the message.
 
 use arrow_flight::HandshakeResponse;
 use futures::stream::{self, BoxStream, StreamExt};

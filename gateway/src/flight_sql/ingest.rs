@@ -1,5 +1,5 @@
-//! Handles CommandStatementIngest, which writes rows without a statement. `adbc_ingest`, pandas'
-//! `to_sql` and polars' `write_database` send it.
+//! The functions `adbc_ingest`, pandas' `to_sql` and polars' `write_database` send a
+//! CommandStatementIngest.
 
 use std::collections::HashMap;
 

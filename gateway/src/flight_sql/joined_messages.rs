@@ -1,7 +1,6 @@
-//! Passes messages of workers on to a client.
-//!
-//! Large messages are not decoded. If many workers send a few rows each at about the same time,
-//! their small messages are joined into one, because clients read one message faster than many.
+//! Large messages of workers are not decoded. If many workers send a few rows each at about the
+//! same time, their small messages are joined into one, because clients read one message faster
+//! than many.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

@@ -1,5 +1,4 @@
-//! Defines the columns of the key listings. The listings have no rows: keys cannot be declared, and
-//! a shard key is not a constraint.
+//! Key listings have no rows: keys cannot be declared, and a shard key is not a constraint.
 
 use std::sync::Arc;
 

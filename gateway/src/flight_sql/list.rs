@@ -1,5 +1,3 @@
-//! Handles ListFlights, which lists each table as a flight with a path descriptor.
-
 use arrow_flight::{Criteria, FlightDescriptor, FlightInfo};
 use futures::stream::{self, BoxStream, StreamExt};
 use tonic::Status;

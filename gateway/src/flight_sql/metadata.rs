@@ -1,6 +1,3 @@
-//! Handles Flight SQL's metadata commands: catalogs, schemas, tables, and the other facts about the
-//! database that drivers ask for.
-
 use std::collections::BTreeSet;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};

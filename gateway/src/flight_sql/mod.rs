@@ -1,4 +1,4 @@
-//! The Flight SQL interface for JDBC, ODBC, ADBC, pyarrow and the `volary` command.
+//! JDBC, ODBC, ADBC, pyarrow and the `volary` command call the interface for Flight SQL.
 //!
 //! [`FlightSql`] implements the raw Flight service with the messages of Flight SQL, because the
 //! needs of real drivers differ from the documents of the protocol. Drivers work only if these
@@ -20,19 +20,20 @@
 //! Volary's own clients send a statement with its parameters in one call: `exchange`.
 //!
 //! A statement passes through `service`, `descriptor`, and `statement` (or `prepared`, `update`) to
-//! the engine. Its rows pass from the engine through `stream` and `running` to the client.
+//! the engine. Its rows pass from the engine through `stream` and `watched_stream` to the client.
 
-/// Handles DoAction.
+/// Handles DoAction, which carries the requests that are neither statements nor rows.
 mod actions;
-/// Reads credentials from headers.
+/// Reads the credentials in the `authorization` header.
 mod auth;
-/// Reads and writes the headers of a call.
+/// Reads the caller, its session, its types and the deadline from the headers of a call, and writes
+/// the headers of the answer.
 mod call;
-/// Handles cancellation by a call.
+/// Handles cancellation by a call of its own.
 mod cancel;
 /// Identifies callers before their messages are read.
 mod client_gate;
-/// Reads options that a client sets.
+/// Reads options that a client sets with a header or in its session.
 mod client_option;
 /// Reads the messages of Flight SQL.
 mod command;
@@ -40,56 +41,61 @@ mod command;
 mod cookie;
 /// Reads what a descriptor asks for.
 mod descriptor;
-/// Lets clients fetch rows from the workers.
+/// Handles direct results, whose parts a client fetches from the workers.
 mod direct;
 /// Parses the client's `volary-direct-results` option.
 mod direct_option;
-/// Handles DoExchange: a statement in one call.
+/// Handles DoExchange: one call carries a statement, its parameters, its rows and its statistics.
 mod exchange;
-/// Exchanges credentials for a session.
+/// Handles the handshake, which exchanges credentials for a session.
 mod handshake;
-/// Handles bulk ingestion.
+/// Handles CommandStatementIngest, which writes rows without a statement.
 mod ingest;
-/// Passes messages of workers on to a client.
+/// Passes messages of workers on to a client, and joins small ones.
 mod joined_messages;
 /// Defines the columns of the key listings.
 mod keys;
-/// Handles ListFlights.
+/// Handles ListFlights, which lists each table as a flight with a path descriptor.
 mod list;
-/// Lists catalogs, schemas and tables.
+/// Handles Flight SQL's metadata commands: catalogs, schemas, tables, and the other facts about the
+/// database that drivers ask for.
 mod metadata;
-/// Handles PollFlightInfo.
+/// Handles PollFlightInfo, which runs a query before the client asks for its rows.
 mod poll;
 /// Handles prepared statements.
 mod prepared;
-/// Extends the lifetime of tickets.
+/// Handles RenewFlightEndpoint, for clients that read a result again after its ticket would have
+/// expired.
 mod renew;
-/// Implements the Flight service.
+/// Implements the Flight service: each method passes its call on to the module that handles it.
 mod service;
-/// Sets and reads the options of a session.
+/// Sets and reads the options of a session: `catalog`, `schema`, `volary-types`,
+/// `volary-direct-results`, and every setting that SET knows.
 mod session_actions;
-/// Keeps sessions by their tokens.
+/// Keeps the sessions of clients by their tokens.
 mod sessions;
-/// Lists the server's features for GetSqlInfo.
+/// Answers GetSqlInfo, which asks what this server can do.
 mod sql_info;
 /// Makes a FlightInfo of a statement, and rows of its ticket.
 mod statement;
-/// Makes messages of a query's rows.
+/// Converts a query's rows to the messages that a client is sent.
 mod stream;
-/// Seals tickets and keeps plans.
+/// Seals the tickets that clients redeem, and keeps the plans of queries whose tickets were not
+/// redeemed yet.
 mod tickets;
-/// Maps types to those that clients can read.
+/// Maps DataFusion's types to those that clients can read.
 mod types;
-/// Handles DoPut.
+/// Handles DoPut: statements that write, parameters to bind, and bulk ingestion.
 mod update;
-/// Reads the rows that clients stream.
+/// Reads the rows that clients stream: parameters, and rows to ingest.
 mod upload;
-/// Watches open result streams.
+/// Watches open result streams and ends them: at the deadline, at a cancellation, or when the
+/// client reads nothing for long.
 mod watched_stream;
 /// Handles the messages of workers: that they join or leave, and that a client wants rows from
 /// them.
 mod worker_actions;
-/// Lists the SQL types.
+/// Answers GetXdbcTypeInfo with the SQL types, which ODBC asks for when it connects.
 mod xdbc;
 
 use std::sync::Arc;

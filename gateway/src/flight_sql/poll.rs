@@ -1,5 +1,3 @@
-//! Handles PollFlightInfo, which runs a query before the client asks for its rows.
-//!
 //! The first poll starts the query, so that its work does not wait for the DoGet. The client is
 //! told that the query is complete when its first rows are there. The rows after them wait in the
 //! query's own buffers. The query ends if its client stops polling.
@@ -69,12 +67,12 @@ struct PolledStream(ClientMessages);
 
 impl std::fmt::Debug for PolledStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Stream")
+        f.write_str("PolledStream")
     }
 }
 
 impl PolledQuery {
-    /// Completes when nobody has asked for the query for `kept_for`.
+    /// Completes when nobody has asked for the query for `idle_timeout`.
     async fn wait_until_idle(&self, idle_timeout: Duration) {
         loop {
             let until = *self.last_asked.lock() + idle_timeout;

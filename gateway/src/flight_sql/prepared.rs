@@ -1,8 +1,6 @@
-//! Handles prepared statements.
-//!
-//! A handle holds the statement and its bound parameters, sealed. So any gateway accepts the
-//! handle, and nothing has to be closed. Nothing leaks when a driver prepares the same statement
-//! five times.
+//! The handle of a prepared statement holds the statement and its bound parameters, sealed. So any
+//! gateway accepts the handle, and nothing has to be closed. Nothing leaks when a driver prepares
+//! the same statement five times.
 
 use std::sync::Arc;
 

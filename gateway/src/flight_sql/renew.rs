@@ -1,6 +1,3 @@
-//! Handles RenewFlightEndpoint, for clients that read a result again after its ticket would have
-//! expired.
-
 use arrow_flight::RenewFlightEndpointRequest;
 use bytes::Bytes;
 use prost::Message;

@@ -1,6 +1,3 @@
-//! Implements the Flight service. Each method reads a call and passes it on to the module that
-//! handles it.
-
 use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::sql::Command;
 use arrow_flight::{

@@ -1,6 +1,3 @@
-//! Sets and reads the options of a session for drivers: `catalog`, `schema`, `volary-types`,
-//! `volary-direct-results`, and every setting that SET knows.
-
 use std::collections::HashMap;
 
 use bytes::Bytes;

@@ -1,5 +1,3 @@
-//! Keeps the sessions of clients by their tokens.
-//!
 //! A client shows the token of its session as its bearer token or as a cookie. A client that shows
 //! neither receives a token with its first answer, before it can have changed a setting. A later
 //! answer may not reach it: drivers read the headers of a unary call's answer at once, but those of

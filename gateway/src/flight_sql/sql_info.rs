@@ -1,8 +1,6 @@
-//! Answers GetSqlInfo, which asks what this server can do.
-//!
-//! JDBC reads every standard id at once. It fails if an id is missing, if it does not know an id,
-//! or if a value is in another arm of the union than it expects. Bit masks have one bit for each
-//! value of the enumeration.
+//! JDBC reads every standard id of GetSqlInfo at once. It fails if an id is missing, if it does not
+//! know an id, or if a value is in another arm of the union than it expects. Bit masks have one bit
+//! for each value of the enumeration.
 
 use std::collections::BTreeMap;
 

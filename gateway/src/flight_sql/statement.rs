@@ -1,5 +1,3 @@
-//! Makes a FlightInfo of a statement, and rows of its ticket.
-
 use std::sync::Arc;
 
 use arrow::array::Int64Array;

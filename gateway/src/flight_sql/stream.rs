@@ -1,5 +1,3 @@
-//! Converts a query's rows to the messages that a client is sent.
-
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};

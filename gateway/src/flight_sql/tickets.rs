@@ -1,10 +1,7 @@
-//! Seals the tickets that clients redeem, and keeps the plans of queries whose tickets were not
-//! redeemed yet.
-//!
-//! A ticket contains all that is needed to redeem it. It is therefore valid on every gateway and
-//! from any connection, any number of times until it expires. The plan that was made for the
-//! FlightInfo is kept for a short time. The DoGet normally follows at once, and then does not have
-//! to plan again.
+//! A client's ticket contains all that is needed to redeem it. It is therefore valid on every
+//! gateway and from any connection, any number of times until it expires. The plan that was made
+//! for the FlightInfo is kept for a short time. The DoGet normally follows at once, and then does
+//! not have to plan again.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

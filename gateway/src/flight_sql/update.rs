@@ -1,5 +1,4 @@
-//! Handles DoPut: statements that write, parameters to bind, and bulk ingestion. A statement that
-//! writes runs once without parameters, or once for each row of parameters.
+//! A statement that writes runs once without parameters, or once for each row of parameters.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

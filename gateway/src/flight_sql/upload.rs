@@ -1,8 +1,6 @@
-//! Reads the rows that clients stream: parameters, and rows to ingest.
-//!
-//! The rows may be malformed, and arrow's reader trusts some lengths in them. It panics on schemas
-//! and batches that no Arrow library would write. Such a panic is caught here and reported as an
-//! error of the client.
+//! Rows that a client streams may be malformed, and arrow's reader trusts some lengths in them. It
+//! panics on schemas and batches that no Arrow library would write. Such a panic is caught here and
+//! reported as an error of the client.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;

@@ -1,9 +1,6 @@
-//! Watches open result streams and ends them: at the deadline, at a cancellation, or when the
-//! client reads nothing for long.
-//!
-//! A stream is not polled while its client does not read, so a deadline inside the stream would
-//! never fire. The rows are therefore kept in a slot, which a timer or a cancellation can empty
-//! from outside. That drops the query on all nodes.
+//! A result stream is not polled while its client does not read, so a deadline inside the stream
+//! would never fire. The rows are therefore kept in a slot, which a timer or a cancellation can
+//! empty from outside. That drops the query on all nodes.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};

@@ -1,6 +1,3 @@
-//! Handles the messages that workers send to a gateway: a worker joins, a worker leaves, or a
-//! client wants rows from a worker.
-
 use std::net::SocketAddr;
 
 use arrow_flight::Action;

@@ -1,5 +1,3 @@
-//! Answers GetXdbcTypeInfo with the SQL types. ODBC asks for them when it connects.
-
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use arrow_flight::sql::metadata::{XdbcTypeInfo, XdbcTypeInfoDataBuilder};

@@ -1,5 +1,3 @@
-//! Explains errors in the rows of a file, for the owner of the file.
-
 use std::error::Error as StdError;
 use std::io;
 

@@ -1,8 +1,6 @@
-//! Opens the files of a COPY, and finds out their formats.
-
 /// Prepares the options of CSV files, and names their columns.
 mod csv;
-/// Checks the footer of a Parquet file.
+/// Checks the footer of a Parquet file before the Parquet reader sees it.
 mod footer;
 /// Finds out the format of a file by its name, or by the options of the statement.
 mod format;
@@ -10,7 +8,7 @@ mod format;
 mod json;
 /// Finds the files of a COPY.
 mod location;
-/// Reads Parquet files, whose footers are read only once.
+/// Reads Parquet files, whose footers are read only once, and checked before they are decoded.
 mod parquet;
 /// Opens the stores that files are read from.
 mod store;

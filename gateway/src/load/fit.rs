@@ -1,5 +1,3 @@
-//! Fits rows to the columns of a table.
-
 /// Casts columns, either exactly or with rounding.
 mod cast;
 /// Explains why rows do not fit.
@@ -15,7 +13,7 @@ use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_ar
 use arrow::datatypes::{DataType, SchemaRef};
 use volary_flight_proto::{Error, Result, SqlState};
 
-pub use misfit::Misfit;
+pub(crate) use misfit::Misfit;
 pub(crate) use text::is_parsed_type;
 
 /// Returns the rows with exactly the table's columns. The columns of the batch are matched by
@@ -43,7 +41,7 @@ pub(crate) fn fit_by_position(
 
 /// Assigns the columns of a file to the columns of a table.
 #[derive(Debug, Clone)]
-pub struct ColumnMapping {
+pub(crate) struct ColumnMapping {
     /// Position in the file of each column of the table. `None` if it is not loaded, or if the file
     /// does not have it.
     file_positions: Vec<Option<usize>>,
@@ -89,14 +87,14 @@ impl ColumnMapping {
 
     /// Returns the positions of the table's columns that are to be loaded, each with its position
     /// in the file if the file has it.
-    pub fn loaded_columns(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
+    pub(crate) fn loaded_columns(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
         let wanted = self.loaded_columns.iter();
         wanted.map(|column| (*column, self.file_positions[*column]))
     }
 
     /// Returns the position in the table of a column of the file, or `None` if the column is not
     /// loaded.
-    pub fn table_position(&self, position: usize) -> Option<usize> {
+    pub(crate) fn table_position(&self, position: usize) -> Option<usize> {
         let mut in_file = self.file_positions.iter();
         in_file.position(|in_file| *in_file == Some(position))
     }
@@ -107,7 +105,11 @@ impl ColumnMapping {
     /// # Errors
     /// A value that the column's type cannot hold unchanged, or a NULL in a column that is NOT
     /// NULL.
-    pub fn fit(&self, schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch, Misfit> {
+    pub(crate) fn fit(
+        &self,
+        schema: &SchemaRef,
+        batch: &RecordBatch,
+    ) -> Result<RecordBatch, Misfit> {
         let file_column =
             |position: &Option<usize>| position.map(|at| Arc::clone(batch.column(at)));
         let columns = self.file_positions.iter().map(file_column).collect();

@@ -1,7 +1,5 @@
-//! Finds the line of a text file that an error is about.
-//!
-//! Lines are counted as records. Quoted line breaks do not count, and neither do empty lines,
-//! because the readers skip them.
+//! Lines of a text file are counted as records. Quoted line breaks do not count, and neither do
+//! empty lines, because the readers skip them.
 
 use futures::StreamExt;
 use volary_flight_proto::Error;
@@ -27,8 +25,8 @@ pub(super) enum LineNumbering {
 }
 
 impl LineNumbering {
-    /// Returns the line of a row of a batch. `read` is the number of records that were read before
-    /// the batch.
+    /// Returns the line of a row of a batch. `records_before` is the number of records that were
+    /// read before the batch.
     pub(super) fn line_of_row(self, records_before: u64, row: usize) -> Option<u64> {
         let header = match self {
             Self::None => return None,

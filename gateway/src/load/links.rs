@@ -1,5 +1,3 @@
-//! Recognises loops of symbolic links.
-
 use std::error::Error as StdError;
 use std::io;
 

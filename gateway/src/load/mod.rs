@@ -1,5 +1,3 @@
-//! Brings the rows of COPY, INSERT and CREATE TABLE AS to the shards.
-//!
 //! The rows of a [`source`] are fitted to the table ([`fit`]), split by shard (`route`) and
 //! streamed to the workers, with one DoPut for each worker ([`put`]). On the workers the rows are
 //! durable, but no query sees them until the catalog commits the write. Then either all rows become
@@ -19,7 +17,7 @@ mod links;
 pub mod progress;
 /// Streams rows to one worker.
 pub mod put;
-/// Checks where COPY may read.
+/// Checks where COPY may read: `gateway.load.allowed_roots`.
 mod roots;
 /// Decides which row goes to which worker.
 mod route;
@@ -90,7 +88,7 @@ pub(crate) async fn copy_from(
 ///
 /// # Errors
 /// `UNAVAILABLE` if one of the table's workers is lost; then nothing is written. Also the errors of
-/// [`run`].
+/// [`write_rows`].
 pub async fn append(
     parts: GatewayParts,
     query_id: QueryId,
@@ -110,7 +108,7 @@ pub async fn append(
 ///
 /// # Errors
 /// The errors of the rows, and those of the workers, which name the worker.
-pub async fn write_rows(
+pub(crate) async fn write_rows(
     parts: GatewayParts,
     query_id: QueryId,
     table: &Arc<Table>,
@@ -128,8 +126,8 @@ pub async fn write_rows(
     let workers = put::open(&parts.cluster, idle, parts.owner, query_id, table, write);
     let (senders, puts): (Vec<_>, Vec<_>) = workers.into_iter().unzip();
     let mut routing = JoinSet::new();
-    // Dropping `_stops` stops the joins of the source's plan. It is held here, and not in the tasks
-    // that read the partitions.
+    // Dropping `_plan_owner` stops the joins of the source's plan. It is held here, and not in the
+    // tasks that read the partitions.
     let (partitions, _plan_owner) = source.into_partitions();
     // The partitions of a write begin at different shards. Consecutive writes do so, too, so that
     // small writes do not all go to the same shard.

@@ -1,5 +1,3 @@
-//! Lists the running loads, for system.loads.
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

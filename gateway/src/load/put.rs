@@ -1,5 +1,3 @@
-//! Streams rows to one worker.
-
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -36,8 +34,8 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// How often the progress of a worker is checked within the timeout.
 const CHECKS_PER_TIMEOUT: u32 = 8;
 
-/// A future that sends the batches of its [`Sender`] to the worker. It returns the worker's report
-/// of the rows that it has stored.
+/// A future that sends the batches of its [`RowSender`] to the worker. It returns the worker's
+/// report of the rows that it has stored.
 pub type PutFuture = Pin<Box<dyn Future<Output = Result<(WorkerId, WriteResult)>> + Send>>;
 
 /// Prepares a stream to each of the table's workers, in the order of the workers. A stream is

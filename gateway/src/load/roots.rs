@@ -1,5 +1,3 @@
-//! Checks where COPY may read: `gateway.load.allowed_roots`.
-
 use std::io;
 use std::path::{self, Path, PathBuf};
 
@@ -97,7 +95,7 @@ impl AllowedRoots {
     /// is the file's name in errors.
     ///
     /// # Errors
-    /// The errors of [`Roots::admit`]. Also fails if the file cannot be opened.
+    /// The errors of [`AllowedRoots::admit`]. Also fails if the file cannot be opened.
     pub(super) fn check_file(
         &self,
         url: &ListingTableUrl,

@@ -1,5 +1,3 @@
-//! Decides which row goes to which worker.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! Provides the rows that are loaded.
-
 use std::fmt;
 use std::sync::Arc;
 
@@ -24,7 +22,7 @@ pub struct RowSource {
 
 impl fmt::Debug for RowSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source")
+        f.debug_struct("RowSource")
             .field("partitions", &self.partitions.len())
             .finish()
     }

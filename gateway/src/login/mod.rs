@@ -1,16 +1,14 @@
-//! Identifies callers: it finds the user and the rights that belong to the credentials of a call.
-//!
 //! Users, roles and tokens are in the catalog (`catalog::access`), so that they are the same on
 //! every gateway. As long as the cluster has no users, everybody on the gateway's own machine may
 //! do everything, under any name.
 
-/// Makes and reads the tokens with which sessions are continued.
+/// Makes and reads the bearer tokens with which clients continue their sessions.
 mod bearer;
 /// Hashes and checks passwords, and remembers those that were right a moment ago.
 pub(crate) mod passwords;
 /// Makes clients wait after failed logins.
 pub(crate) mod throttle;
-/// Makes the tokens that are shown instead of a password.
+/// Makes the tokens that services, and tools that can keep a token, show instead of a password.
 pub mod tokens;
 
 use std::net::SocketAddr;
@@ -44,7 +42,7 @@ const ADMIN: &str = "admin";
 
 /// The credentials that a client shows.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Credentials {
+pub(crate) enum Credentials {
     /// The client shows no credentials.
     None,
     /// The name and the password of a user.
@@ -71,7 +69,7 @@ impl std::fmt::Debug for Credentials {
 
 /// A caller that was identified.
 #[derive(Debug, Clone)]
-pub struct Principal {
+pub(crate) struct Principal {
     /// Name of the user, and what the user may do.
     pub rights: Arc<Rights>,
     /// The session that the caller's bearer token continues.
@@ -91,7 +89,7 @@ impl Principal {
     }
 
     /// Returns the name of the user.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.rights.user()
     }
 
@@ -191,7 +189,7 @@ impl Login {
     /// # Errors
     /// `UNAUTHENTICATED` for wrong credentials. `RESOURCE_EXHAUSTED` if too many passwords are
     /// being checked.
-    pub async fn identify(
+    pub(crate) async fn identify(
         &self,
         credentials: &Credentials,
         peer: Option<SocketAddr>,
@@ -218,7 +216,11 @@ impl Login {
     /// Returns the token in the cookie, if it continues the session of the token that is shown.
     /// Otherwise returns the credentials that are shown. JDBC keeps the newest token as a cookie,
     /// but still shows the one that it logged in with.
-    pub fn newest_credentials(&self, shown: Credentials, cookie: Option<String>) -> Credentials {
+    pub(crate) fn newest_credentials(
+        &self,
+        shown: Credentials,
+        cookie: Option<String>,
+    ) -> Credentials {
         match (shown, cookie) {
             (Credentials::Bearer(token), Some(newer))
                 if BearerTokens::is_bearer_token(&token)
@@ -231,14 +233,14 @@ impl Login {
     }
 
     /// Returns the bearer token with which the principal continues this session.
-    pub fn bearer_token(&self, principal: &Principal, session: &str) -> String {
+    pub(crate) fn bearer_token(&self, principal: &Principal, session: &str) -> String {
         self.bearer_tokens
             .seal(principal.name(), principal.rights.generation(), session)
     }
 
     /// Closes the session of the principal. This gateway does not accept the session's tokens any
     /// more.
-    pub fn close_session(&self, principal: &Principal) {
+    pub(crate) fn close_session(&self, principal: &Principal) {
         if let Some(session) = &principal.session {
             self.closed_sessions.insert(session.clone(), ());
         }

@@ -1,5 +1,3 @@
-//! Hashes and checks passwords, and remembers those that were right a moment ago.
-//!
 //! Argon2id is slow and takes memory on purpose (some 20 ms and 19 MiB). So only a few hashes are
 //! computed at a time, on other threads than those that serve connections. If a client shows its
 //! password with each call, the password is not checked each time.

@@ -1,5 +1,5 @@
-//! Makes clients wait after failed logins. The first few logins of one user from one address may
-//! fail. After that, each failure doubles the wait before the next attempt, up to a minute.
+//! The first few logins of one user from one address may fail. After that, each failure doubles the
+//! wait before the next attempt, up to a minute.
 //!
 //! Somebody who guesses from another address does not keep the user out. Behind a proxy, where all
 //! clients have one address, only the user whose password is guessed has to wait.

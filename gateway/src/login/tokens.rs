@@ -1,5 +1,4 @@
-//! Makes the tokens that services, and tools that can keep a token, show instead of a password. A
-//! token is valid until it expires or is dropped. The catalog has only the hash of a token.
+//! A token is valid until it expires or is dropped. The catalog has only the hash of a token.
 
 use volary_flight_proto::seal::Key;
 

@@ -1,6 +1,4 @@
-//! Bounds how often the parser may backtrack, before it starts.
-//!
-//! `CAST`, `CASE`, `ARRAY` and other keywords may also be names: if the parser meets an error
+//! Keywords such as `CAST`, `CASE` and `ARRAY` may also be names: if the parser meets an error
 //! within such an expression, it goes back and reads the expression again as a name or a call. Each
 //! level of nesting doubles this work: thirty nested expressions around a missing comma keep a core
 //! busy for an hour, and nothing can stop the parser. So this module counts nested expressions in

@@ -1,5 +1,3 @@
-//! Defines what a COPY statement says.
-
 /// The statement COPY table FROM 'location'.
 #[derive(Debug, Clone)]
 pub struct CopyFrom {

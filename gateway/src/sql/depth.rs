@@ -1,11 +1,9 @@
-//! Bounds how deep a plan may become, including its views and CTEs.
-//!
-//! [`nesting`](super::nesting) bounds a statement's text, but the optimizer makes deeper trees than
-//! the text shows: it merges a projection with the projections below it, pushes filters through
-//! projections and merges them into one, and turns bushy joins into a chain. Code that does not
-//! watch its stack then walks the result recursively, and a stack overflow ends the process. So
-//! this module adds up what the optimizer may put on one path through the plan, before the
-//! optimizer sees the plan.
+//! The text of a statement is bounded by [`nesting`](super::nesting), but the optimizer makes
+//! deeper trees than the text shows: it merges a projection with the projections below it, pushes
+//! filters through projections and merges them into one, and turns bushy joins into a chain. Code
+//! that does not watch its stack then walks the result recursively, and a stack overflow ends the
+//! process. So this module adds up what the optimizer may put on one path through the plan, before
+//! the optimizer sees the plan.
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor};
 use datafusion::error::Result as DfResult;

@@ -1,5 +1,3 @@
-//! Bounds how large a statement becomes when each use of a CTE or a view is replaced by its query.
-//!
 //! The planner plans each use of a CTE separately. Thirty CTEs, each of which reads the previous
 //! one twice, become a billion relations, and the planner would use up all memory for them
 //! before [`depth`](super::depth) sees its plan.

@@ -1,5 +1,3 @@
-//! Parses KILL. sqlparser accepts only a number in a KILL statement.
-
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use volary_flight_proto::ids::QueryId;

@@ -1,5 +1,3 @@
-//! Refuses to read the columns that RIGHT and FULL JOIN merge.
-//!
 //! The column `k` of `a FULL JOIN b USING (k)` should be the key of whichever side has a row.
 //! DataFusion 55 takes the key of the left side alone, which is NULL where only the right side has
 //! a row (apache/datafusion#22881). `a.k` and `b.k` are right.

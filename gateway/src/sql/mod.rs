@@ -1,43 +1,43 @@
-//! Parses text into a [`Statement`](parse::Statement), and refuses some statements before they are
-//! planned or run.
-
-/// Parses statements about users, roles, grants and tokens.
+/// Parses statements about users, roles, grants and tokens, and hides passwords in their texts.
 pub mod access;
-/// Bounds how often the parser may backtrack.
+/// Bounds how often the parser may backtrack, before it starts.
 mod backtracking;
 /// Defines what a COPY statement says.
 pub mod copy;
-/// Bounds how deep a plan may become.
+/// Bounds how deep a plan may become, including its views and CTEs.
 pub mod depth;
-/// Bounds how large a statement becomes by its CTEs and views.
+/// Bounds how large a statement becomes when each use of a CTE or a view is replaced by its query.
 pub(crate) mod expansion;
-/// Parses KILL.
+/// Parses KILL, in which sqlparser accepts only a number.
 mod kill;
-/// Refuses the columns that RIGHT and FULL JOIN merge.
+/// Refuses to read the columns that RIGHT and FULL JOIN merge.
 mod merged_columns;
-/// Names of the catalog and its schemas, and names as statements write them.
+/// Names the catalog and its schemas, and reads names as statements write them.
 pub mod names;
-/// Bounds how deep a statement's syntax tree may be.
+/// Measures how deep a statement's syntax tree will be, before the parser builds it.
 mod nesting;
 /// Parses text into a statement.
 pub mod parse;
-/// Saved queries: queries with parameters that the catalog keeps.
+/// Parses and plans saved queries: queries with typed parameters that the catalog keeps by name.
 pub(crate) mod saved_query;
-/// Bounds how many columns a statement may make.
+/// Bounds how many columns a statement may make, and how deep their types may be.
 pub mod shape;
-/// Rewrites standard SQL into SQL that DataFusion plans as the standard says.
+/// Rewrites standard SQL that DataFusion 55 refuses or plans wrongly into SQL that it plans as the
+/// standard says.
 mod standard;
-/// Helpers that all parts of the parser share.
+/// Provides the helpers that all parts of the parser share.
 mod syntax;
 /// Classifies tokens.
 mod tokens;
-/// Defines BEGIN, COMMIT and ROLLBACK.
+/// Defines the statements BEGIN, COMMIT and ROLLBACK.
 pub mod transaction;
-/// Refuses what DataFusion would answer wrongly.
+/// Refuses statements that DataFusion 55 would answer wrongly and that Volary does not answer yet:
+/// an error is better than wrong rows.
 pub mod unsupported;
-/// Walks over a syntax tree.
+/// Walks over a statement's syntax tree.
 mod visit;
-/// Bounds how many columns the joins of a statement may have.
+/// Bounds how many columns a statement's joins have together, and how often its SELECTs look for a
+/// column.
 pub mod width;
 
 pub use access::without_passwords;

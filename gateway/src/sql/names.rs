@@ -1,5 +1,3 @@
-//! The names of the catalog and its schemas, and names as statements write them.
-
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
 use volary_flight_proto::{Error, Result};
 

@@ -1,5 +1,3 @@
-//! Measures how deep a statement's syntax tree will be, before the parser builds it.
-//!
 //! The parser bounds parentheses and prefixes, but it builds `a OR b OR c …` in a loop: the tree is
 //! as deep as the chain is long. The visitors of the tree, the planner and the optimizer then walk
 //! it recursively. A chain that is long enough would overflow the stack, and that ends the process.

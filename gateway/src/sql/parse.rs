@@ -1,5 +1,3 @@
-//! Parses text into a statement.
-
 use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
     CopyLegacyOption, CopyOption, CopySource, CopyTarget, CreateTable, Statement as Ast, Use,

@@ -1,5 +1,3 @@
-//! Bounds how many columns a statement may make, and how deep their types may be.
-//!
 //! The planner compares columns with each other, and every operator has a list of all of them: a
 //! hundred thousand columns keep the planner busy for minutes, in which nothing can stop it.
 

@@ -1,6 +1,3 @@
-//! Rewrites standard SQL that DataFusion 55 refuses or plans wrongly into SQL that it plans as the
-//! standard says.
-
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement as DfStatement;

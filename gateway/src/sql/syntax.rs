@@ -1,5 +1,3 @@
-//! Helpers that all parts of the parser share.
-
 use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};

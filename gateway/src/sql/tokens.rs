@@ -1,5 +1,3 @@
-//! Classifies tokens.
-
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 

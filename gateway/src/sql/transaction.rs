@@ -1,5 +1,3 @@
-//! Defines the statements BEGIN, COMMIT and ROLLBACK.
-
 /// A statement that begins or ends a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransactionStatement {

@@ -1,6 +1,3 @@
-//! Refuses statements that DataFusion 55 would answer wrongly and that Volary does not answer yet:
-//! an error is better than wrong rows.
-
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, ScalarValue};
 use datafusion::error::Result as DfResult;

@@ -1,5 +1,3 @@
-//! Walks over a statement's syntax tree.
-
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement as DfStatement};

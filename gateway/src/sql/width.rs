@@ -1,6 +1,3 @@
-//! Bounds how many columns a statement's joins have together, and how often its SELECTs look for a
-//! column.
-//!
 //! Each join that the planner makes has a list of the columns of all tables that it joins,
 //! including those of the joins before it: two hundred references to a table of four thousand
 //! columns are eighty million columns, which take gigabytes before [`depth`](super::depth) sees the

@@ -1,5 +1,3 @@
-//! Keeps the statements that have ended, for system.query_log.
-
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;

@@ -1,9 +1,8 @@
-//! Lists the statements that this gateway works on, for system.queries, and those that have ended,
-//! for system.query_log. KILL and clients end statements here.
+//! KILL and clients end statements through [`Statements`].
 
 /// Keeps the state of one statement.
 mod entry;
-/// Keeps the statements that have ended.
+/// Keeps the statements that have ended, for system.query_log.
 mod history;
 /// Counts the work of the workers for a statement.
 mod work;
@@ -94,7 +93,7 @@ pub struct Statements {
 }
 
 impl Statements {
-    /// Creates an empty list. The last `remembered` statements that have ended are kept for
+    /// Creates an empty list. The last `history_size` statements that have ended are kept for
     /// system.query_log.
     pub fn new(history_size: usize) -> Self {
         Self {
@@ -272,7 +271,7 @@ impl ListedStatement {
     }
 
     /// Counts bytes that the client was sent.
-    pub fn add_sent_bytes(&self, bytes: usize) {
+    pub(crate) fn add_sent_bytes(&self, bytes: usize) {
         self.entry.add_sent_bytes(bytes);
     }
 
@@ -283,7 +282,7 @@ impl ListedStatement {
 
     /// Notes that the call was answered. The statement is remembered as finished if its work is
     /// done. Otherwise it continues in another call, and this call is not remembered.
-    pub fn set_answered(&self) {
+    pub(crate) fn set_answered(&self) {
         match self.entry.rows_when_done() {
             Some(rows) => self.remember(EndOutcome::Finished { rows }),
             None => self.is_remembered.store(true, Ordering::Relaxed),
@@ -297,7 +296,7 @@ impl ListedStatement {
     }
 
     /// Remembers the statement as one that has failed.
-    pub fn set_failed(&self, error: &Error) {
+    pub(crate) fn set_failed(&self, error: &Error) {
         self.remember(EndOutcome::failed(self.entry.rows(), error));
     }
 

@@ -1,5 +1,3 @@
-//! Counts the work of the workers for a query.
-
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;

@@ -1,6 +1,3 @@
-//! Describes a column of a system table: its name and its type, beside the function that takes its
-//! value from a row.
-
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,5 +1,5 @@
-//! The table system.grants: the privileges and roles that were granted directly. Administrators see
-//! all of them. Other users see their own, and those of their roles.
+//! Administrators see all rows of system.grants. Other users see their own privileges and roles,
+//! and those of their roles.
 
 use volary_catalog::access::{GrantObject, PrincipalRecord};
 use volary_flight_proto::Result;

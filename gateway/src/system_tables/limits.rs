@@ -1,11 +1,10 @@
-//! The table system.limits: the limits of this gateway, and how much of each is in use.
-//! `docs/limits.md` is made from the same limits.
+//! The file `docs/limits.md` is made from the same limits as system.limits.
 
-/// Lists the limits that apply to all users.
+/// Lists the limits of a gateway that apply to all users.
 mod gateway_limits;
-/// Describes a limit, and tells how much of it is in use.
+/// Describes a limit of a gateway, and tells how much of it is in use.
 mod limit;
-/// Lists the limits of each user.
+/// Lists the limits of each user, and how much of them is in use.
 mod user_limits;
 
 use volary_flight_proto::Result;

@@ -1,5 +1,3 @@
-//! The table system.loads: the loads that run on this gateway.
-
 use volary_flight_proto::Result;
 
 use super::column::{Column, milliseconds};

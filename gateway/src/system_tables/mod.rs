@@ -1,26 +1,37 @@
-//! Provides the tables about the cluster itself, in the schema `system`.
-//!
-//! Each table is a file, in which each column stands beside the expression of its value. To add a
-//! table, add its file, its `mod` line and a line to `TABLES`.
+//! Each system table is a file, in which each column stands beside the expression of its value. To
+//! add a table, add its file, its `mod` line and a line to `TABLES`.
 
-/// Describes a column.
+/// Describes a column of a system table: its name and its type, beside the function that takes its
+/// value from a row.
 mod column;
-/// Holds what the rows of the tables are made from.
+/// Holds what the rows of system tables are made from.
 mod sources;
-/// Describes a table, and makes its rows when it is scanned.
+/// Describes a system table, and makes its rows when it is scanned.
 mod table;
 
+/// Provides system.grants: the privileges and roles that were granted directly.
 mod grants;
+/// Provides system.limits: the limits of this gateway, and how much of each is in use.
 mod limits;
+/// Provides system.loads: the loads that run on this gateway.
 mod loads;
+/// Provides system.nodes: this gateway, and all workers that have ever joined.
 mod nodes;
+/// Provides system.queries: the statements that this gateway works on.
 mod queries;
+/// Provides system.query_log: the statements that have ended on this gateway.
 mod query_log;
+/// Provides system.saved_queries: the saved queries of the catalog.
 mod saved_queries;
+/// Provides system.segments, for which the gateway asks the workers.
 mod segments;
+/// Provides system.shards: the shards of sharded tables, and the copies of reference tables.
 mod shards;
+/// Provides system.tables: the tables of the catalog.
 mod tables;
+/// Provides system.tokens: the tokens, without the secrets that clients show.
 mod tokens;
+/// Provides system.users: the users and roles.
 mod users;
 
 use std::sync::Arc;

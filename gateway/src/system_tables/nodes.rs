@@ -1,5 +1,3 @@
-//! The table system.nodes: this gateway, and all workers that have ever joined.
-
 use std::time::Duration;
 
 use volary_flight_proto::Result;

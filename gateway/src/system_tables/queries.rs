@@ -1,5 +1,3 @@
-//! The table system.queries: the statements that this gateway works on.
-
 use volary_flight_proto::Result;
 
 use super::column::{Column, microseconds, timestamp};

@@ -1,5 +1,3 @@
-//! The table system.query_log: the statements that have ended on this gateway.
-
 use volary_flight_proto::Result;
 
 use super::column::{Column, microseconds, timestamp};

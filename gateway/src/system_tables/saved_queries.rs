@@ -1,5 +1,3 @@
-//! The table system.saved_queries.
-
 use std::sync::Arc;
 
 use volary_catalog::{View, format_parameters};

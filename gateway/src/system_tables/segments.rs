@@ -1,5 +1,3 @@
-//! The table system.segments, for which the gateway asks the workers.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

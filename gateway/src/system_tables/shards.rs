@@ -1,5 +1,3 @@
-//! The table system.shards: the shards of sharded tables, and the copies of reference tables.
-
 use std::sync::Arc;
 
 use volary_catalog::{Table, TableKind};

@@ -1,5 +1,3 @@
-//! Holds what the rows of system tables are made from.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

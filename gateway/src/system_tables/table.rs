@@ -1,5 +1,3 @@
-//! Describes a system table, and makes its rows when it is scanned.
-
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;

@@ -1,5 +1,3 @@
-//! The table system.tables: the tables of the catalog.
-
 use std::sync::Arc;
 
 use volary_catalog::{Table, TableKind};

@@ -1,5 +1,4 @@
-//! The table system.tokens. Administrators see all tokens, and other users see their own. The table
-//! does not contain the secrets that clients show.
+//! Administrators see all tokens, and other users see their own.
 
 use std::sync::Arc;
 

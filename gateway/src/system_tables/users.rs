@@ -1,5 +1,4 @@
-//! The table system.users: the users and roles. Administrators see all of them. Other users see
-//! themselves and their roles.
+//! Administrators see all users and roles. Other users see themselves and their roles.
 
 use std::sync::Arc;
 

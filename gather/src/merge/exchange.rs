@@ -1,5 +1,3 @@
-//! Queues rows on their way from the readers to the partitions.
-//!
 //! Readers wait when enough rows are queued. However, every reader has rows for every partition,
 //! and an operator above may want the rows of one partition before it reads another one. The rows
 //! that are queued for the unread partition must not keep the other one from getting its rows. So

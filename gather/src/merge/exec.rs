@@ -1,5 +1,3 @@
-//! Defines the plan node.
-
 use std::fmt;
 use std::sync::Arc;
 

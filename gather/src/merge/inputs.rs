@@ -1,5 +1,3 @@
-//! Runs the readers of a merge, from the first poll until nobody reads what they hand over.
-
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::Poll;

@@ -1,5 +1,3 @@
-//! Merges the partial results of many workers, some rounds of hash buckets at a time.
-//!
 //! The partial aggregates of many groups from many workers do not fit into a gateway all at once.
 //! Therefore workers send them by ascending bucket ([`volary_exec::buckets`]). A merge is done in
 //! steps, and each step covers some rounds of buckets. A few [`reader`]s, each with an equal part
@@ -13,7 +11,7 @@
 
 /// Queues rows on their way from the readers to the partitions.
 mod exchange;
-/// Defines the plan node.
+/// Defines the plan node that merges.
 mod exec;
 /// Starts the readers of a merge, and ends them when nobody reads their rows any more.
 mod inputs;

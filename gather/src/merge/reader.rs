@@ -1,5 +1,3 @@
-//! Reads the rows of workers step by step.
-
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;

@@ -1,5 +1,3 @@
-//! Decides in how many steps a merge is done.
-
 use std::ops::RangeInclusive;
 
 /// Minimum and maximum of the bytes of partial results that are merged at a time. Their hash tables

@@ -1,5 +1,3 @@
-//! Counts how much memory each work holds of a shared memory pool.
-//!
 //! The fragments of a worker share a pool and the settings of their operators, so that nothing is
 //! created again for each fragment. The thread that starts an operator knows the work of the
 //! operator.

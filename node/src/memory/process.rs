@@ -1,5 +1,3 @@
-//! Measures the memory of the whole process, beyond the memory that operators report.
-//!
 //! DataFusion's memory pool counts what operators report. But much memory is not reported: values
 //! that functions make, rows on their way to a client, and plans. The operating system ends a
 //! process that needs more memory than its machine has, and all statements with it. So the memory

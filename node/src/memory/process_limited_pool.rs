@@ -1,5 +1,3 @@
-//! Refuses more memory to operators while the process has more memory than it may.
-
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! Ends the largest running query before the system ends the process.
-//!
 //! Operators and functions are refused more memory when the process has all that it may
 //! ([`ProcessMemory`]). Nothing refuses other allocations. If memory still grows, running queries
 //! are ended, the largest first.
@@ -22,7 +20,7 @@ pub const MIN_ENDED_BYTES: usize = 1 << 20;
 
 /// Ends the largest running query as long as the process has far more memory than it may. Never
 /// returns. `end_largest` ends one query for the given reason. It returns the id of the query and
-/// the bytes that it held, or `None` if all queries hold less than [`LEAST_ENDED_BYTES`].
+/// the bytes that it held, or `None` if all queries hold less than [`MIN_ENDED_BYTES`].
 pub async fn end_largest_when_full(
     mut end_largest: impl FnMut(&str) -> Option<(QueryId, usize)> + Send,
 ) {

@@ -1,5 +1,3 @@
-//! Computes streams on the CPU runtime whose items are read elsewhere.
-
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -1,5 +1,3 @@
-//! Represents a plan that runs: its owner, and the handle with which others end it.
-
 use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -38,7 +36,7 @@ impl PlanOwner {
         self.plan.clone()
     }
 
-    /// Runs `started` as a part of the plan: the memory that it reserves is counted as the plan's.
+    /// Runs `action` as a part of the plan: the memory that it reserves is counted as the plan's.
     pub fn start<T>(&self, action: impl FnOnce() -> T) -> T {
         self.plan.work.run(action)
     }

@@ -1,5 +1,3 @@
-//! Decides which tasks compute if there is more to compute than there are processors.
-//!
 //! A task keeps its thread until its poll ends, and a poll may take seconds: for example a regular
 //! expression over a batch of long texts, or an aggregate that is written as one value. With one
 //! thread per processor, two such tasks would keep all others waiting. So there are more threads
@@ -22,8 +20,11 @@ pub use task::{Task, yield_to_new_work};
 use usage::CurrentWorkGuard;
 pub(crate) use usage::{WorkUsage, current_usage};
 
+/// Lends permits to compute, and passes them on to others when they are kept for too long.
 mod permits;
+/// Polls the tasks of works while they have permits.
 mod task;
+/// Counts the time and memory that a work uses, and tracks which work a thread computes for.
 mod usage;
 
 /// The permits to compute on a node, for the works of one user. Clones share the permits.

@@ -1,5 +1,3 @@
-//! Reads the files of certificates and keys.
-
 use std::path::{Path, PathBuf};
 
 use tokio_rustls::rustls::pki_types::pem::PemObject;

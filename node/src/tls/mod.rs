@@ -1,8 +1,6 @@
-//! Configures TLS of a node: what it shows, and whom it trusts. Both are loaded again when the
-//! files change.
-//!
 //! A node that has a certificate serves TLS only. A node that has authorities connects to other
 //! nodes over TLS only, and trusts only certificates that these authorities have signed.
+//! Certificates and authorities are loaded again when their files change.
 
 /// Reads the files of certificates and keys.
 mod files;

@@ -1,5 +1,3 @@
-//! Decides from a peer's certificate whether the peer is a node.
-//!
 //! One authority may sign for nodes and for clients. Their certificates differ in their extended
 //! key usage: only the certificate of a node is for servers.
 
@@ -77,9 +75,9 @@ impl NodeCertificates {
     }
 }
 
-/// Returns whether the authorities have signed a certificate for servers. `others` are the
-/// certificates between the authorities and this one. A certificate that names no usage is not for
-/// servers.
+/// Returns whether the authorities have signed a certificate for servers. `intermediates` are
+/// the certificates between the authorities and this one. A certificate that names no usage is not
+/// for servers.
 fn is_for_servers(
     authorities: &RootCertStore,
     certificate: &CertificateDer<'_>,

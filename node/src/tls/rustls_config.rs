@@ -1,5 +1,3 @@
-//! Builds rustls's configuration for the server side and the client side of a connection.
-
 use std::sync::Arc;
 
 use tokio_rustls::rustls::server::WebPkiClientVerifier;

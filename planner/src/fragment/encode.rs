@@ -1,9 +1,7 @@
-//! Encodes a fragment into the bytes of a ticket.
-//!
-//! The encoded plan contains no values. Each literal, value of a scalar subquery and set of keys
-//! becomes a [`Parameter`] in the plan. The values are sent beside the plan, by ordinal. So
-//! statements that differ only in their values are the same fragment for the workers, which keep
-//! its plan.
+//! The encoded plan of a fragment contains no values. Each literal, value of a scalar subquery and
+//! set of keys becomes a [`Parameter`] in the plan. The values are sent beside the plan, by
+//! ordinal. So statements that differ only in their values are the same fragment for the workers,
+//! which keep its plan.
 
 use std::any::Any;
 use std::cell::RefCell;

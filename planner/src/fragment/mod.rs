@@ -1,6 +1,3 @@
-//! Defines fragments: a fragment is the part of a plan that workers run. Its leaves are
-//! `ShardScanExec`s, and it is encoded to be sent.
-
 /// Encodes a fragment into the bytes of a ticket.
 pub mod encode;
 /// Represents the shards of a table that a scan reads.
@@ -10,6 +7,6 @@ mod shard_scan;
 /// Marks literals that stand for a parameter of the statement.
 pub mod statement_parameter;
 
-pub use selection::ShardSelection;
+pub(crate) use selection::ShardSelection;
 pub use shard_scan::MAX_TARGET_PARTITIONS;
 pub(crate) use shard_scan::ShardScanExec;

@@ -1,10 +1,8 @@
-//! Represents the shards of a table that a scan reads.
-
 use std::collections::BTreeSet;
 
 /// The shards of a table that a scan reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ShardSelection {
+pub(crate) enum ShardSelection {
     /// All shards, because no filter restricts the shard key.
     All,
     /// Only these shards. The set is empty if the filters contradict each other.
@@ -13,7 +11,7 @@ pub enum ShardSelection {
 
 impl ShardSelection {
     /// Returns the shards that are in both selections.
-    pub fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::All, only) | (only, Self::All) => only,
             (Self::Some(left), Self::Some(right)) => {
@@ -23,7 +21,7 @@ impl ShardSelection {
     }
 
     /// Returns the shards that are in at least one of the selections.
-    pub fn or(self, other: Self) -> Self {
+    pub(crate) fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::All, _) | (_, Self::All) => Self::All,
             (Self::Some(mut left), Self::Some(right)) => {
@@ -34,7 +32,7 @@ impl ShardSelection {
     }
 
     /// Returns a selection without shards.
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self::Some(BTreeSet::new())
     }
 }

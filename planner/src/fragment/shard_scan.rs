@@ -1,5 +1,3 @@
-//! Scans shards of a table, as the leaf of a plan.
-
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;

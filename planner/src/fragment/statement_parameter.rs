@@ -1,5 +1,3 @@
-//! Marks literals that stand for a parameter of the statement.
-//!
 //! A generic plan is made once and used again with other values. Each value of a parameter is a
 //! literal in it, and the metadata of the literal says which parameter it stands for. The literal
 //! takes part in planning like any other literal, and it can be recognised in the finished plan.
@@ -23,7 +21,7 @@ pub fn literal(value: ScalarValue, number: usize) -> Expr {
 }
 
 /// Returns the number of the parameter that a literal with this metadata stands for.
-pub fn parameter_number(metadata: &HashMap<String, String>) -> Option<usize> {
+pub(crate) fn parameter_number(metadata: &HashMap<String, String>) -> Option<usize> {
     parse_number(metadata.get(PARAMETER_KEY))
 }
 
@@ -35,7 +33,7 @@ fn parse_number(number: Option<&String>) -> Option<usize> {
 ///
 /// # Errors
 /// No error is known: an expression can always be rebuilt.
-pub fn substitute_values(expression: &Expr, values: &[ScalarValue]) -> Result<Expr> {
+pub(crate) fn substitute_values(expression: &Expr, values: &[ScalarValue]) -> Result<Expr> {
     let replaced = expression.clone().transform(|node| {
         let Expr::Literal(_, Some(metadata)) = &node else {
             return Ok(Transformed::no(node));

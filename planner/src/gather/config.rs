@@ -1,5 +1,3 @@
-//! Defines the settings of gathers: the section `gateway.gather`.
-
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -9,6 +7,7 @@ use volary_gather::connections::ConnectionOptions;
 use volary_node::message_limit::MessageLimit;
 use volary_node::size::MemorySize;
 
+/// Defines the setting for the number of relays.
 mod relay_setting;
 
 pub use relay_setting::RelaySetting;

@@ -1,5 +1,3 @@
-//! Holds what a gather needs to know about its query.
-
 use std::sync::Arc;
 
 use datafusion::error::{DataFusionError, Result};

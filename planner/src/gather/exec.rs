@@ -1,5 +1,3 @@
-//! Implements the plan node [`GatherExec`].
-
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
@@ -62,9 +60,9 @@ pub struct GatherExec {
 }
 
 impl GatherExec {
-    /// Builds a gather. `on_worker` is the fragment as workers see it. If it has an ordering, the
+    /// Builds a gather. `worker_plan` is the fragment as workers see it. If it has an ordering, the
     /// rows of each worker arrive in that order. `fetch` is the maximum number of rows that are
-    /// needed from each worker. `ends_because` says why the fragment is not larger, for EXPLAIN.
+    /// needed from each worker. `end_reason` says why the fragment is not larger, for EXPLAIN.
     pub fn new(
         fragment: Arc<dyn ExecutionPlan>,
         worker_plan: &Arc<dyn ExecutionPlan>,
@@ -137,7 +135,7 @@ impl GatherExec {
     }
 
     /// Returns the same gather, whose workers send their rows in the order of their buckets. It
-    /// must be read with [`Source::open`].
+    /// must be read with [`GatherSource::open`].
     #[must_use]
     pub(crate) fn with_buckets(&self, buckets: Buckets) -> Self {
         self.with_spec(self.spec().with_buckets(buckets))
@@ -145,7 +143,7 @@ impl GatherExec {
 
     /// Returns the same gather, whose rows are merged by relays before they reach the gateway.
     #[must_use]
-    pub fn with_relays(&self, relays: RelayPlan) -> Self {
+    pub(crate) fn with_relays(&self, relays: RelayPlan) -> Self {
         self.with_spec(self.spec().with_relays(relays))
     }
 
@@ -165,16 +163,16 @@ impl GatherExec {
 
     /// Returns the same gather as one of `gathers` gathers of a query, which share its memory.
     #[must_use]
-    pub fn with_gather_count(&self, gathers: usize) -> Self {
+    pub(crate) fn with_gather_count(&self, gathers: usize) -> Self {
         self.with_spec(self.spec().with_gather_count(gathers))
     }
 
     /// Returns how many gathers the query has, which is at least one.
-    pub fn gather_count(&self) -> usize {
+    pub(crate) fn gather_count(&self) -> usize {
         self.spec().gather_count()
     }
 
-    /// Encodes the fragment for use in [`Self::filled`].
+    /// Encodes the fragment for use in [`Self::with_parameters`].
     ///
     /// # Errors
     /// An error if the fragment cannot be encoded.
@@ -194,7 +192,7 @@ impl GatherExec {
     ///
     /// # Errors
     /// An error if a value cannot be encoded.
-    pub fn with_parameters(
+    pub(crate) fn with_parameters(
         &self,
         fragment: &Arc<PreparedFragment>,
         values: &[ScalarValue],

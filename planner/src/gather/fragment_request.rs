@@ -1,5 +1,3 @@
-//! Makes the request for a fragment's rows.
-
 use std::sync::Arc;
 
 use datafusion::error::Result;

@@ -1,5 +1,3 @@
-//! Describes the fragment that the workers of a gather run.
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,10 +1,8 @@
-//! Defines the plan node that reads the rows of a fragment from all its workers.
-//!
-//! [`exec::GatherExec`] has as many partitions as the gateway can use. Each partition owns an equal
-//! part of the workers, or of the workers that relay ([`relays`]). It reads them through
-//! [`volary_gather`].
+//! A gather ([`exec::GatherExec`]) has as many partitions as the gateway can use. Each partition
+//! owns an equal part of the workers, or of the workers that relay ([`relay_plan`]). It reads them
+//! through [`volary_gather`].
 
-/// Defines the settings of gathers.
+/// Defines the settings of gathers: the section `gateway.gather`.
 pub mod config;
 /// Holds what a gather needs to know about its query.
 pub mod context;
@@ -12,10 +10,10 @@ pub mod context;
 pub mod exec;
 /// Makes the request for a fragment's rows.
 mod fragment_request;
-/// Describes the fragment that the workers run.
+/// Describes the fragment that the workers of a gather run.
 mod fragment_spec;
-/// Chooses the workers that merge the rows of others.
-pub mod relay_plan;
+/// Chooses the workers that merge the rows of the others for the gateway.
+pub(crate) mod relay_plan;
 /// Narrows scans with filters that are known only while a query runs.
 pub(crate) mod runtime_filter;
 /// Determines which rows workers should hold in the shards that they are asked for.

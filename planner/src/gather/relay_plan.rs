@@ -1,5 +1,3 @@
-//! Chooses the workers that merge the rows of the others for the gateway.
-
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;

@@ -1,5 +1,3 @@
-//! Determines which rows workers should hold in the shards that they are asked for.
-
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};

@@ -1,9 +1,7 @@
-//! Estimates the cost of a merge, with relays and without.
-//!
-//! The estimate is rough, because it only has to tell large merges from small ones. It counts the
-//! streams and rows that the gateway or a relay has to read, and assumes that all relays read at
-//! the same time. The costs per stream and row were measured with the `fanout` and `groups` tables
-//! of `volary-bench`.
+//! The estimated cost of a merge is rough, because it only has to tell large merges from small
+//! ones. It counts the streams and rows that the gateway or a relay has to read, and assumes that
+//! all relays read at the same time. The costs per stream and row were measured with the `fanout`
+//! and `groups` tables of `volary-bench`.
 
 /// CPU time of a stream, from its ticket to its end, in microseconds.
 const STREAM_US: f64 = 120.0;

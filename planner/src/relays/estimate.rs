@@ -1,5 +1,3 @@
-//! Estimates how many rows workers have to merge, from the statistics of the catalog.
-
 use datafusion::common::stats::Precision;
 use datafusion::common::{ScalarValue, Statistics};
 use datafusion::error::Result;

@@ -1,13 +1,10 @@
-//! Lets relays do merges that would be too much for the gateway alone: some workers merge the rows
-//! of the others.
-//!
 //! A merge by relays keeps the form of the rows. Partial aggregates stay partial aggregates, and
 //! the first rows of each worker stay the first rows. So neither the plan above the gather nor the
 //! fragment below it changes.
 
 /// Estimates the cost of a merge, with relays and without.
 mod cost;
-/// Estimates how many rows workers have to merge.
+/// Estimates how many rows workers have to merge, from the statistics of the catalog.
 mod estimate;
 
 use std::hash::{DefaultHasher, Hash, Hasher};

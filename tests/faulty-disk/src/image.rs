@@ -1,5 +1,3 @@
-//! Models what remains on a disk after a power loss.
-
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;

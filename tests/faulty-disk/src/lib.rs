@@ -10,6 +10,7 @@
 //! later sync succeeds without them, and a crash loses them unless they were written again in the
 //! meantime.
 
+/// Models what remains on a disk after a power loss.
 mod image;
 
 use std::fs::File;

@@ -1,5 +1,3 @@
-//! Converts values of all Arrow types to a common form.
-
 use std::cmp::Ordering;
 use std::fmt;
 

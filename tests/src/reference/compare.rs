@@ -1,5 +1,3 @@
-//! Compares two results, and returns a message that shows where they differ.
-
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::fmt::Write;

@@ -1,10 +1,10 @@
-//! Gets the answers of DataFusion alone, and compares Volary's answers with them.
-//!
-//! A [`Reference`] is a DataFusion in this process over plain Parquet files or batches in memory.
-//! [`assert_same_rows`] compares two results as SQL sees them: a string is the same in every Arrow
-//! encoding.
+//! A [`DataFusionReference`] is a DataFusion in this process over plain Parquet files or batches in
+//! memory. [`assert_same_rows`] compares two results as SQL sees them: a string is the same in
+//! every Arrow encoding.
 
+/// Converts values of all Arrow types to a common form.
 mod cell;
+/// Compares two results, and returns a message that shows where they differ.
 mod compare;
 
 use std::path::{Path, PathBuf};

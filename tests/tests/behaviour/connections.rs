@@ -1,5 +1,3 @@
-//! Tests connections to a node.
-
 use arrow_flight::Empty;
 use futures::future::try_join_all;
 use tokio::runtime::Handle;

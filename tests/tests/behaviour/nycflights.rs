@@ -1,5 +1,3 @@
-//! Tests handwritten queries over real data, which has NULLs and skew.
-
 use volary_tests::cluster::{Comparison, TestClusters, data_directory, queries_directory, run};
 use volary_tests::reference::{DataFusionReference, queries};
 

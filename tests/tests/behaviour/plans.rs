@@ -1,8 +1,5 @@
-//! Tests the plans that EXPLAIN shows: which part runs on which workers, and why not more. Other
-//! tests check rows.
-//!
-//! After an intended change, run `INSTA_UPDATE=always cargo test --release --test behaviour plans`
-//! and read the difference.
+//! Other tests check rows. After an intended change of plans, run `INSTA_UPDATE=always cargo test
+//! --release --test behaviour plans` and read the difference.
 
 use volary_cli::tpch;
 use volary_tests::cluster::{TestCluster, queries_directory, run};

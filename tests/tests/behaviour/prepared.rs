@@ -1,5 +1,4 @@
-//! Tests prepared statements that run again and again with other values. Each answer must be the
-//! same as with the values as literals.
+//! The answer of a prepared statement must be the same as with the values as literals.
 
 use std::sync::Arc;
 

@@ -1,7 +1,9 @@
-//! Tests random queries over random tables. The rows must be those of DataFusion alone on 1, 3 and
-//! 7 workers, with and without relays.
+//! The rows of a random query must be those of DataFusion alone on 1, 3 and 7 workers, with and
+//! without relays.
 
+/// Makes tables of random rows.
 mod data;
+/// Makes queries over the tables of random rows.
 mod grammar;
 
 use proptest::collection::vec;

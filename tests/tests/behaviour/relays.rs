@@ -1,8 +1,11 @@
-//! Tests relays, the workers that merge the rows of other workers for the gateway. A query must
-//! have the same rows with and without relays.
+//! A query must have the same rows with and without relays.
 
+/// Tests relays that have too little memory, have forgotten their fragments, or get no answer from
+/// their members.
 mod faults;
+/// Tests the setting `relays` of a session and of its gateway, also with prepared statements.
 mod setting;
+/// Makes tables whose rows are worth merging, and clusters with these tables.
 mod tables;
 
 use arrow::array::AsArray;

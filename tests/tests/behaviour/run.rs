@@ -1,5 +1,3 @@
-//! Tests DataFusion plans as Volary's nodes run them.
-
 use std::sync::LazyLock;
 use std::time::Duration;
 

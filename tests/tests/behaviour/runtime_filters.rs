@@ -1,5 +1,5 @@
-//! Tests runtime filters: the small side of a join on the gateway narrows the scans of the other
-//! side. The effect shows in the number of rows that workers send, and not in the answer.
+//! The effect of a runtime filter shows in the number of rows that workers send, and not in the
+//! answer.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! Tests the known traps of planning over shards, one by one. The property tests may find such
-//! errors, too, but these tests name them.
+//! The property tests may find the same errors, but these tests name them.
 
 use std::sync::Arc;
 
@@ -353,7 +352,7 @@ fn the_branches_of_a_union_with_different_constants_are_ordered_and_grouped() {
         "SELECT c FROM (SELECT 2 AS c, v FROM facts UNION ALL SELECT 1 AS c, v FROM others) ORDER BY c",
         "SELECT o FROM (SELECT o, v FROM facts WHERE o = 5 UNION ALL SELECT o, v FROM facts WHERE o = 4) ORDER BY o LIMIT 60",
     ]);
-    // DataFusion 55 alone returns another third row: see planning/branch_limits.rs.
+    // DataFusion 55 alone returns another third row: see planner/src/branch_limits.rs.
     run(async {
         let mut clusters = tables().await;
         for cluster in clusters.clusters_mut() {

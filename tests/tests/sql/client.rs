@@ -1,5 +1,3 @@
-//! The client that the files are run with: a session of Flight SQL.
-
 use async_trait::async_trait;
 use futures::TryStreamExt;
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType};

@@ -1,5 +1,3 @@
-//! Runs one file on a cluster.
-
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 

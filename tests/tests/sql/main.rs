@@ -3,8 +3,11 @@
 //!
 //! One command runs one file: `cargo test --release -p volary-tests --test sql -- aggregates`.
 
+/// Implements the client that the files are run with: a session of Flight SQL.
 mod client;
+/// Runs one file on a cluster.
 mod file;
+/// Converts values to their text form in the files.
 mod text;
 
 use std::path::{Path, PathBuf};

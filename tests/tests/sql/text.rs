@@ -1,4 +1,4 @@
-//! The text form of values in the files. `tests/sql/README.md` describes it.
+//! The text form of values is described in `tests/sql/README.md`.
 
 use std::fmt::Write;
 

@@ -1,5 +1,3 @@
-//! Asks a gateway who a client is, and whether the client may redeem a ticket.
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,16 +1,14 @@
-//! Serves clients that fetch their part of a result from the worker themselves (direct results),
-//! instead of through a gateway.
-//!
 //! A client shows a [`DirectTicket`](volary_flight_proto::direct::DirectTicket) that a gateway has
 //! sealed, and its credentials. The worker does not manage users. So it asks a gateway who the
 //! client is, and whether the client may still redeem the ticket ([`introduction`]). Then it runs
 //! what the ticket says and sends rows as a gateway would ([`part`]).
 
-/// Asks a gateway who a client is.
+/// Asks a gateway who a client is, and whether the client may redeem a ticket.
 mod introduction;
 /// Produces the rows of a client's ticket.
 mod part;
-/// The Flight service for an address that only clients connect to.
+/// Implements the Flight service that only clients use: it serves the rows of their tickets, and
+/// nothing that nodes say to each other.
 mod service;
 
 use std::net::SocketAddr;
@@ -68,7 +66,7 @@ impl ClientCalls {
     /// # Errors
     /// Returns the gateway's errors about the client and its ticket: `UNAUTHENTICATED`,
     /// `PERMISSION_DENIED`. Returns `UNAVAILABLE` for a ticket that is for another worker.
-    pub async fn redeem_ticket(&self, request: Request<Ticket>) -> Result<ClientMessages> {
+    pub(crate) async fn redeem_ticket(&self, request: Request<Ticket>) -> Result<ClientMessages> {
         let introduction = introduction_from_request(&request, request.get_ref().ticket.clone())?;
         self.check_is_direct_ticket(&introduction.ticket)?;
         let call_deadline = Deadline::from_metadata(request.metadata(), Duration::MAX);

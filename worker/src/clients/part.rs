@@ -1,5 +1,3 @@
-//! Produces the rows of a client's ticket.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +26,8 @@ pub(super) struct ResultPart {
 }
 
 impl ResultPart {
-    /// Reads what a ticket for this worker asks for. `asked` is the deadline of the client's call.
+    /// Reads what a ticket for this worker asks for. `call_deadline` is the deadline of the
+    /// client's call.
     ///
     /// # Errors
     /// Returns `UNAVAILABLE` for a ticket that is for another worker, and `INVALID_ARGUMENT` for an

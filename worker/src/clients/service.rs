@@ -1,6 +1,3 @@
-//! The Flight service that only clients use. It serves the rows of their tickets, and nothing that
-//! nodes say to each other.
-
 use arrow_flight::{FlightData, HandshakeRequest, HandshakeResponse, Ticket};
 use bytes::Bytes;
 use tonic::{Request, Response, Status, Streaming};

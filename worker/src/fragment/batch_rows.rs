@@ -1,5 +1,3 @@
-//! Limits the rows of the batches that a fragment asks for.
-
 use volary_flight_proto::fragment::MAX_BATCH_ROWS;
 use volary_flight_proto::{Error, Result};
 

@@ -1,5 +1,3 @@
-//! Puts segments in place of scans, and values in place of parameters.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -119,7 +117,7 @@ impl Binder {
 
     /// Sets the members whose rows the fragment merges, if it relays.
     #[must_use]
-    pub fn with_relay(self, relaying: Option<MemberRelay>) -> Self {
+    pub(crate) fn with_relay(self, relaying: Option<MemberRelay>) -> Self {
         Self {
             relay: relaying,
             ..self
@@ -140,7 +138,7 @@ impl Binder {
     ///
     /// # Errors
     /// Returns `INVALID_ARGUMENT` if the fragment does not say what the members run.
-    pub fn bind_members(&self, rows: &MemberRows) -> Result<Arc<dyn ExecutionPlan>> {
+    pub(crate) fn bind_members(&self, rows: &MemberRows) -> Result<Arc<dyn ExecutionPlan>> {
         let relaying = self.relay.as_ref().ok_or_else(|| {
             Error::invalid(
                 "the fragment reads the rows of other workers, but does not say what they run",
@@ -158,7 +156,7 @@ impl Binder {
     ///
     /// # Errors
     /// Returns `INVALID_ARGUMENT` if the ticket has no value for the parameter.
-    pub fn parameter_value(&self, ordinal: u32) -> Result<&Bytes> {
+    pub(crate) fn parameter_value(&self, ordinal: u32) -> Result<&Bytes> {
         let values = &self.bindings.values;
         values.get(ordinal as usize).ok_or_else(|| {
             Error::invalid(format!(
@@ -173,7 +171,7 @@ impl Binder {
     /// # Errors
     /// Returns `INVALID_ARGUMENT` if the scan does not fit its ticket, and `NOT_FOUND` if the table
     /// was dropped.
-    pub fn bind_scan(&self, scan: &ShardScan) -> Result<Arc<dyn ExecutionPlan>> {
+    pub(crate) fn bind_scan(&self, scan: &ShardScan) -> Result<Arc<dyn ExecutionPlan>> {
         let schema = Arc::new(ipc::schema_from_bytes(&scan.table_schema)?);
         let Files {
             groups,

@@ -1,5 +1,3 @@
-//! Caches fragments from one ticket to the next, so that they need not be sent or decoded again.
-//!
 //! Only a fragment that a node of the cluster sealed gets into the cache, and only under its own
 //! id.
 

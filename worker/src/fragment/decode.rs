@@ -1,5 +1,3 @@
-//! Decodes the plan of a fragment, with an allow-list of operators.
-//!
 //! Fragments come in sealed tickets, so only a node of the cluster can have made them. The
 //! allow-list is a second protection: a plan that reads or writes files is refused, whoever sealed
 //! it.

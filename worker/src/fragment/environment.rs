@@ -1,5 +1,3 @@
-//! Environments that fragments run in: functions, settings and memory.
-//!
 //! DataFusion makes a few hundred functions and rules for each session. That takes longer than many
 //! fragments take to run. So fragments with the same settings share an environment.
 
@@ -47,7 +45,7 @@ impl FragmentEnvironments {
     }
 
     /// Returns the environment of a fragment.
-    pub fn for_fragment(
+    pub(crate) fn for_fragment(
         &self,
         fragment: &Fragment,
         target_partitions: usize,

@@ -1,6 +1,4 @@
-//! Decodes filters into the scans that apply them.
-//!
-//! Where columns are read late, a filter ends up in its scan. DataFusion would first make an
+//! A filter ends up in its scan where columns are read late. DataFusion would first make an
 //! operator of the filter, with estimates that nobody reads here. Then it would push the filter
 //! down, which makes both the filter and the scan again. For a query of one row, this took a fifth
 //! of the worker's time.

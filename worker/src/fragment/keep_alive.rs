@@ -1,5 +1,3 @@
-//! Sends signs of life between the messages of a fragment.
-
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -16,7 +14,7 @@ use volary_flight_proto::frame::Frame;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A stream of messages, with a sign of life whenever there was no message for the interval.
-pub struct KeepAliveStream {
+pub(crate) struct KeepAliveStream {
     messages: BoxStream<'static, Result<FlightData, Status>>,
     interval: Duration,
     silence: Option<Pin<Box<Sleep>>>,
@@ -24,7 +22,7 @@ pub struct KeepAliveStream {
 
 impl KeepAliveStream {
     /// Builds the stream over `messages`.
-    pub fn new(
+    pub(crate) fn new(
         messages: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
         interval: Duration,
     ) -> Self {

@@ -1,5 +1,3 @@
-//! Runs the optimizer rules that need to know the segments.
-
 use std::sync::Arc;
 
 use datafusion::config::ConfigOptions;

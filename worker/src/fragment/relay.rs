@@ -1,5 +1,3 @@
-//! Merges the rows of other workers for a gateway.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +33,7 @@ const RETRY_FOR: Duration = Duration::from_secs(1);
 
 /// The members of a ticket, and what they run.
 #[derive(Debug)]
-pub struct MemberRelay {
+pub(crate) struct MemberRelay {
     context: Arc<WorkerContext>,
     relayed: Relayed,
     query_id: QueryId,
@@ -55,7 +53,7 @@ impl MemberRelay {
     ///
     /// # Errors
     /// Returns `INVALID_ARGUMENT` if the ticket does not fit its fragment.
-    pub fn of(
+    pub(crate) fn of(
         context: &Arc<WorkerContext>,
         fragment: &Fragment,
         ticket: &FragmentTicket,
@@ -99,7 +97,7 @@ impl MemberRelay {
     ///
     /// # Errors
     /// Returns `INVALID_ARGUMENT` if the columns cannot be decoded.
-    pub fn leaf(&self, rows: &MemberRows, partitions: usize) -> Result<MembersExec> {
+    pub(crate) fn leaf(&self, rows: &MemberRows, partitions: usize) -> Result<MembersExec> {
         let context = &self.context;
         let schema = Arc::new(ipc::schema_from_bytes(&rows.schema)?);
         let fragment_id = FragmentId::of(&self.relayed.fragment);
@@ -135,7 +133,7 @@ impl MemberRelay {
     }
 
     /// Returns what the members reported.
-    pub fn reports(&self) -> &StreamReports {
+    pub(crate) fn reports(&self) -> &StreamReports {
         &self.reports
     }
 

@@ -1,5 +1,3 @@
-//! Executes a fragment and streams its rows.
-
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -76,7 +74,7 @@ const MOST_BUCKETS: usize = 1 << 17;
 /// # Errors
 /// Returns `INVALID_ARGUMENT` if an id in the ticket is not valid, or if its fragment cannot be
 /// decoded.
-pub fn run_for_gateway(
+pub(crate) fn run_for_gateway(
     context: Arc<WorkerContext>,
     ticket: FragmentTicket,
 ) -> Result<KeepAliveStream> {
@@ -165,7 +163,7 @@ fn place_or_timeout(
 ///
 /// # Errors
 /// Returns `RESOURCE_EXHAUSTED` if the fragment waits too long, and the errors of the fragment.
-pub async fn run_for_client(
+pub(crate) async fn run_for_client(
     context: Arc<WorkerContext>,
     ticket: FragmentTicket,
     given: TicketFragment,

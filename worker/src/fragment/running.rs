@@ -1,5 +1,3 @@
-//! Lists the fragments that run on a worker.
-
 use std::collections::HashMap;
 use std::sync::Arc;
 

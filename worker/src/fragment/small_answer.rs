@@ -1,5 +1,3 @@
-//! Sends small answers in one piece.
-
 use std::time::Duration;
 
 use arrow_flight::FlightData;

@@ -1,9 +1,7 @@
-//! Logs a repeated failure once.
-
 use volary_flight_proto::{Error, ErrorCode};
 
-/// Something that is done again and again. It is logged when it begins to fail, when it begins to
-/// fail in another way, and when it works again. Repetitions of the same failure are not logged.
+/// Logs when an activity that is repeated begins to fail, when it begins to fail in another way,
+/// and when it works again. Repetitions of the same failure are not logged.
 #[derive(Debug)]
 pub(super) struct FailureLog {
     activity: &'static str,

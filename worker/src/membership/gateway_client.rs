@@ -1,5 +1,3 @@
-//! The gateway, as workers see it.
-
 use std::fmt;
 use std::time::Duration;
 
@@ -58,7 +56,7 @@ pub(crate) struct GatewayClient {
 
 impl fmt::Debug for GatewayClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gateway")
+        f.debug_struct("GatewayClient")
             .field("address", &self.address)
             .finish_non_exhaustive()
     }

@@ -1,5 +1,3 @@
-//! Answers gateways that ask for the worker's report, and deletes what they say is garbage.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,7 +21,7 @@ use super::failure_log::FailureLog;
 /// differ by seconds.
 const ANSWER_LIFETIME: Duration = Duration::from_secs(60);
 
-/// What a worker reports, and how often it is asked to report.
+/// Answers the questions for a worker's report, and notes how often they come.
 #[derive(Debug)]
 pub struct Reporter {
     context: Arc<WorkerContext>,
@@ -48,8 +46,8 @@ pub(super) struct QuestionStats {
 }
 
 impl Reporter {
-    /// Builds the reports of the worker whose start is `instance`. `asked_every` is how often a
-    /// gateway has said that it will ask.
+    /// Builds the reporter of the worker whose start is `instance`. `question_interval` is how
+    /// often a gateway has said that it will ask.
     pub fn new(context: Arc<WorkerContext>, instance: String, question_interval: Duration) -> Self {
         Self {
             context,

@@ -1,5 +1,3 @@
-//! Parts of a segment's file that were read into memory.
-
 use std::fs::File;
 use std::sync::Arc;
 
@@ -14,7 +12,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 
 use crate::segment::{MAX_INLINE_READ_BYTES, PageChecksums, read_cached};
 
-/// The columns of a segment that are read.
+/// The columns of a row group that are read.
 pub(super) struct InMemoryRowGroup<'a> {
     pub(super) metadata: &'a ParquetMetaData,
     pub(super) row_group: &'a RowGroupMetaData,

@@ -1,5 +1,3 @@
-//! How the columns of segments' files are read.
-
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;

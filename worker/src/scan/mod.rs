@@ -1,5 +1,3 @@
-//! Scans segments.
-//!
 //! A table has a segment for each of its shards and writes. There are many segments, and most of
 //! them are small. DataFusion's Parquet source is made for few large files. For each file, it
 //! prepares pruning predicates, metrics and the file's Arrow schema. That takes longer than reading
@@ -7,9 +5,9 @@
 //! the same for all small segments of a scan is prepared once. [`pruning`] tells from their
 //! statistics which of them have no row of interest, and [`small`] reads the others in one go.
 
-/// Parts of a segment's file that were read into memory.
+/// Holds the parts of a segment's file that were read into memory.
 mod in_memory;
-/// How the columns of segments' files are read.
+/// Determines how the columns of segments' files are read.
 mod layout;
 /// Tells which segments have no row of interest.
 mod pruning;

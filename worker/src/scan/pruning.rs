@@ -1,5 +1,3 @@
-//! Tells which segments have no row of interest.
-
 use std::collections::HashSet;
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! Reads small segments in one go.
-
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -87,8 +85,8 @@ struct Metrics {
 
 /// What the scan does with one segment.
 pub(super) enum OpenedSegment {
-    /// The segment has no row of interest. If `rest` is true, many segments were excluded, and
-    /// other tasks should have their turn.
+    /// The segment has no row of interest. If `should_yield` is true, many segments were excluded,
+    /// and other tasks should have their turn.
     Excluded { should_yield: bool },
     /// The rows of the segment.
     Rows(SegmentRows),
@@ -326,7 +324,7 @@ pub(super) struct SegmentRows {
 
 impl std::fmt::Debug for SegmentRows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rows").finish_non_exhaustive()
+        f.debug_struct("SegmentRows").finish_non_exhaustive()
     }
 }
 

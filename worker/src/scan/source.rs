@@ -1,5 +1,3 @@
-//! Decides how each segment is read.
-
 use std::fmt;
 use std::sync::Arc;
 
@@ -157,7 +155,7 @@ impl FileSource for SegmentSource {
     }
 }
 
-/// The segments of a partition.
+/// Plans how each segment of a partition is read.
 #[derive(Debug)]
 struct SegmentMorselizer {
     small: Option<Arc<SmallSegments>>,
@@ -177,7 +175,7 @@ impl Morselizer for SegmentMorselizer {
     }
 }
 
-/// A segment that was not looked at yet.
+/// Plans one segment, which was not looked at yet.
 #[derive(Debug)]
 struct SegmentPlanner {
     small: Arc<SmallSegments>,

@@ -1,5 +1,3 @@
-//! The number of the format of a segment's file.
-//!
 //! A release that changes the format so that earlier releases would misread a file gives it a new
 //! number. Earlier releases then refuse the file. A change that earlier releases read correctly
 //! needs no new number: for example, another size of pages, or more metadata that they ignore.

@@ -1,24 +1,23 @@
-//! Owns the format of the file of a segment.
-//!
 //! A segment is a Parquet file, which any Parquet tool can read. [`properties`] decides how it is
 //! written, and [`schema`] what is recorded of Arrow's types. [`writer`] writes a file with the
-//! checksums ([`page_checksums`]) of its pages ([`pages`]). [`reads`] compares what is read with
-//! them, and refuses files of a newer format ([`format`]). [`crate::storage`] knows where the files
-//! are, and which of them count. It does not look into them.
+//! checksums ([`page_checksums`]) of its pages ([`pages`]). [`reader`] compares what is read with
+//! them, and refuses files of a newer format ([`mod@format`]). [`crate::storage`] knows where the
+//! files are, and which of them count. It does not look into them.
 
-/// The number of a file's format.
+/// Records the number of the format in a segment's file, and reads it.
 mod format;
-/// Checksums of the pages of a file.
+/// Keeps the checksums of the pages and bloom filters of a segment in the metadata of its file.
 mod page_checksums;
-/// Takes the checksums of pages while they are written.
+/// Takes the checksums of pages, when the Parquet writer hands the pages out in the order of the
+/// file.
 mod pages;
-/// Decides how files are written.
+/// Decides how the files of a table's segments are written.
 mod properties;
-/// Reads files, and compares what was read with its checksums.
+/// Reads the files of segments, and compares what was read with its checksums.
 mod reader;
-/// Records the Arrow schema in a file.
+/// Records the Arrow schema in a segment's file.
 mod schema;
-/// Writes a file.
+/// Writes the file of a segment, with its checksums.
 mod writer;
 
 pub(crate) use page_checksums::{Damage, PageChecksums};

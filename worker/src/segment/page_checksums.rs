@@ -1,5 +1,3 @@
-//! Checksums of the pages and bloom filters of a segment, in the metadata of its file.
-//!
 //! Parquet has a field for a checksum in the header of a page, but the Rust writer does not fill it
 //! (parquet 59). The field would protect neither the header itself nor bloom filters, where one
 //! flipped bit hides rows. So the checksums are stored together under one key of the file's

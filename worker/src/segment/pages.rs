@@ -1,6 +1,3 @@
-//! Takes the checksums of pages, when the Parquet writer hands the pages out in the order of the
-//! file.
-
 use std::sync::Arc;
 
 use bytes::Bytes;

@@ -1,5 +1,3 @@
-//! Decides how the files of a table's segments are written.
-
 use std::sync::Arc;
 
 use arrow::compute::SortOptions;

@@ -1,5 +1,3 @@
-//! Reads the files of segments.
-//!
 //! An object store hands each read to a thread that may block, and wakes the reader when the read
 //! is done. For the few pages of a small answer, that takes longer than the read itself. What the
 //! system has in memory is read here, at once. Everything else is read through the object store.

@@ -1,5 +1,3 @@
-//! The Arrow schema that is recorded in a segment's file.
-//!
 //! What Arrow knows beyond Parquet's types (seconds, durations, dictionaries) is in the usual
 //! `ARROW:schema` entry. Views are not recorded there: they are only a layout in memory, and older
 //! readers do not know them.

@@ -1,5 +1,3 @@
-//! The file of a segment while it is written, with its checksums.
-
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;

@@ -1,5 +1,3 @@
-//! Checksums that tell whether the file of a segment is as it was written.
-
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;

@@ -1,5 +1,3 @@
-//! The directory of a table.
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;

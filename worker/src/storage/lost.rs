@@ -1,13 +1,12 @@
-//! Directory for rows that belong to another history of writes than the catalog's. The paths are
-//! relative to the data directory:
+//! The paths of lost rows are relative to the data directory:
 //!
 //! ```text
 //! lost/<incarnation>/tables/<table id>/<shard>/manifest.json              names the segments
 //! lost/<incarnation>/tables/<table id>/<shard>/<write id>-<uuid>.parquet
 //! ```
 //!
-//! Nothing reads or deletes this directory. Any tool can read the files in it, and an operator
-//! removes it.
+//! Nothing reads or deletes the directory `lost`. Any tool can read the files in it, and an
+//! operator removes it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

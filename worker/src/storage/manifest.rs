@@ -1,5 +1,3 @@
-//! The manifest: the file that names the segments of a shard.
-
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Shards on disk. The paths are relative to the data directory:
+//! The paths of shards are relative to the data directory:
 //!
 //! ```text
 //! tables/<table id>/<shard>/manifest.json              names the segments; replaced atomically
@@ -12,21 +12,31 @@
 //! deletes files; only if the disk is full, it deletes the files of an aborted write first. A crash
 //! between these steps leaves files that no manifest names. A manifest that was lost, or replaced
 //! by an older one, leaves such files, too. The catalog tells which of the two cases it is, because
-//! it has counted the acknowledged rows of each shard ([`Counted`]). A query of a shard that does
-//! not hold exactly these rows fails. A file that no manifest names is deleted only if the shard
-//! has all of these rows without it. If a scan still uses a segment, the segment's file is deleted
-//! when the scan ends.
+//! it has counted the acknowledged rows of each shard ([`CountedRows`]). A query of a shard that
+//! does not hold exactly these rows fails. A file that no manifest names is deleted only if the
+//! shard has all of these rows without it. If a scan still uses a segment, the segment's file is
+//! deleted when the scan ends.
 
+/// Takes the checksums of a segment's file, and tells whether the file is as it was written.
 mod checksums;
+/// Manages the directory of a table.
 mod directory;
+/// Keeps rows that belong to another history of writes than the catalog's.
 mod lost;
+/// Reads and writes the manifest: the file that names the segments of a shard.
 mod manifest;
+/// Represents segments: immutable Parquet files.
 mod segment;
+/// Describes one shard of a table, as the worker finds and keeps it.
 mod shard;
+/// Reads what a worker finds on disk when it starts.
 mod startup;
+/// Manages the shards of one table.
 mod table;
 #[cfg(test)]
 mod tests;
+/// Remembers dropped tables and aborted writes, so that rows that arrive late are not added to
+/// them.
 mod tombstones;
 
 pub(crate) use checksums::ChecksummedFile;

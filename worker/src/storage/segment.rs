@@ -1,5 +1,3 @@
-//! Segments: immutable Parquet files.
-
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -293,6 +291,11 @@ impl Segment {
                 ),
             ))
         })
+    }
+
+    /// Returns whether it is known that the file is not as it was written.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.damage.get().is_some()
     }
 
     /// Returns the entry of the segment in a manifest.

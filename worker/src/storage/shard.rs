@@ -1,5 +1,3 @@
-//! One shard of a table, as the worker finds and keeps it.
-
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -1,6 +1,4 @@
-//! Reads what a worker finds on disk when it starts.
-//!
-//! Nothing is deleted here but temporary files. If a manifest is missing, damaged or too old, files
+//! A start deletes nothing but temporary files. If a manifest is missing, damaged or too old, files
 //! that are the only copy of acknowledged rows look like garbage. A file that no manifest names is
 //! kept as an orphan, until the gateway says what the shard holds.
 
@@ -95,7 +93,7 @@ fn read_shard(directory: &Arc<TableDirectory>, shard: u32) -> Result<Shard> {
 }
 
 /// Returns the numbers of the directories whose name is a number. Other entries are not Volary's,
-/// and stay. `others` are names that are expected, too.
+/// and stay. `expected_names` are expected, too.
 fn numbered_directories<T: FromStr + ToString + Ord>(
     path: &Path,
     expected_names: &[&str],

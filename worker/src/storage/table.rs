@@ -1,5 +1,3 @@
-//! The shards of one table.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -1,6 +1,3 @@
-//! Remembers dropped tables and aborted writes, so that rows that arrive late are not added to
-//! them.
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

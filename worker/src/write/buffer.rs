@@ -1,4 +1,4 @@
-//! Sorts rows that fit into memory. Each shard is sorted by itself, and every row is copied once.
+//! Each shard of the rows in memory is sorted by itself, and every row is copied once.
 //!
 //! DataFusion's sort does not know that the shards are separate, or that rows often arrive in
 //! order. It sorts every batch, copies it, and merges the copies with comparisons of all rows. It

@@ -1,5 +1,3 @@
-//! Collects statistics of the columns of a write. They are added to the catalog's statistics.
-
 use std::sync::Arc;
 
 use arrow::array::{Array, RecordBatch};

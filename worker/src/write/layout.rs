@@ -1,5 +1,3 @@
-//! Describes the rows of a write, and checks them.
-
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};

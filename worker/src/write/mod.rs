@@ -1,22 +1,26 @@
-//! Turns arriving rows into complete segments.
-//!
-//! Rows are checked against the table ([`layout`]). They are sorted by shard and sort key, in
-//! memory ([`buffer`]) or with a sort that spills ([`sort`]). Then they are written into files
+//! Arriving rows are checked against the table ([`layout`]). They are sorted by shard and sort key,
+//! in memory ([`buffer`]) or with a sort that spills ([`sort`]). Then they are written into files
 //! ([`segments`], [`crate::segment`]). If the rows are in memory, several shards are encoded at the
 //! same time. Only at the end, the manifests name all segments. So a write that fails or is dropped
 //! midway leaves nothing but files that its guards delete.
 //!
-//! A stream that has come before is refused ([`received`]).
+//! A stream that has come before is refused ([`received_streams`]).
 //!
 //! Sorting, encoding and writing into files run on the CPU runtime: they compute, and a write goes
 //! to the page cache, not to the disk. What waits for the disk (creating files, fsync, manifests)
 //! runs on the blocking threads of the runtime.
 
+/// Sorts rows that fit into memory.
 mod buffer;
+/// Collects statistics of the columns of a write, for the catalog's statistics.
 mod column_statistics;
+/// Describes the rows of a write, and checks them.
 mod layout;
+/// Remembers the streams of rows that have come, so that each is taken only once.
 mod received_streams;
+/// Cuts sorted rows into shards, and shards into files.
 mod segments;
+/// Sorts rows by shard and sort key, in bounded memory.
 mod sort;
 #[cfg(test)]
 mod tests;
@@ -42,7 +46,7 @@ use crate::storage::{RunningWrite, Segment, Storage};
 use buffer::ShardGroup;
 use column_statistics::ColumnStatistics;
 use layout::WriteLayout;
-pub use received_streams::ReceivedStreams;
+pub(crate) use received_streams::ReceivedStreams;
 use segments::SegmentsWriter;
 use sort::Sorted;
 

@@ -1,5 +1,5 @@
-//! Remembers the streams of rows that have come, so that each is taken only once. Otherwise,
-//! somebody who overhears a stream could send it again as long as its seal is valid.
+//! If a stream could be taken twice, somebody who overhears it could send it again as long as its
+//! seal is valid.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const MAX_SEAL_LIFETIME: Duration = Duration::from_secs(2 * DESCRIPTOR_LIFETIME.
 /// The streams that have come to this start of the worker and whose seals are still valid. Streams
 /// for an earlier start need not be remembered, because they name that start.
 #[derive(Debug, Default)]
-pub struct ReceivedStreams(Mutex<State>);
+pub(crate) struct ReceivedStreams(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -30,13 +30,13 @@ struct State {
 }
 
 impl ReceivedStreams {
-    /// Takes a stream. `expires_s` is the last second (since 1970) in which its seal is valid.
+    /// Accepts a stream. `expires_s` is the last second (since 1970) in which its seal is valid.
     ///
     /// # Errors
     /// Returns `ALREADY_EXISTS` if the stream has come before, and `PERMISSION_DENIED` for a seal
     /// that is valid for too long. Returns `RESOURCE_EXHAUSTED` if there are too many streams to
     /// remember.
-    pub fn accept(&self, stream_id: &str, expires_s: u64) -> Result<()> {
+    pub(crate) fn accept(&self, stream_id: &str, expires_s: u64) -> Result<()> {
         self.accept_at(stream_id, expires_s, now_s())
     }
 

@@ -1,5 +1,3 @@
-//! Cuts sorted rows into shards, and shards into files.
-
 use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};

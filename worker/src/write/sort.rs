@@ -1,5 +1,3 @@
-//! Sorts rows by shard and sort key, in bounded memory.
-
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -136,7 +134,7 @@ struct OneTimeSource {
 
 impl fmt::Debug for OneTimeSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rows").finish_non_exhaustive()
+        f.debug_struct("OneTimeSource").finish_non_exhaustive()
     }
 }
 

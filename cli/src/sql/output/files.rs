@@ -1,5 +1,3 @@
-//! Writes rows as a Parquet or an Arrow file.
-
 use std::io::Write;
 
 use arrow::ipc::writer::FileWriter;

@@ -1,8 +1,6 @@
-//! Writes rows as a table, as text, or as a file that other tools read.
-
-/// Writes Parquet and Arrow files.
+/// Writes rows as a Parquet or an Arrow file.
 mod files;
-/// Writes one line per value.
+/// Writes rows one below the other, with one line per value.
 mod vertical;
 
 use std::io::Write;

@@ -1,5 +1,3 @@
-//! Writes rows one below the other, with one line per value.
-
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 

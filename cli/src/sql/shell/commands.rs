@@ -1,5 +1,3 @@
-//! The commands of the shell. They begin with a backslash.
-
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;

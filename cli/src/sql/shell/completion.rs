@@ -1,5 +1,3 @@
-//! Completes the names of tables, columns and saved queries, and the words of SQL.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -1,9 +1,6 @@
-//! The interactive shell. It reads statements from the keyboard, which may have several lines, and
-//! has a history, completion of names, and its own commands.
-
-/// Parses and runs the commands that begin with a backslash.
+/// Parses and runs the commands of the shell, which begin with a backslash.
 mod commands;
-/// Completes names and words.
+/// Completes the names of tables, columns and saved queries, and the words of SQL.
 mod completion;
 
 use std::path::PathBuf;

@@ -1,6 +1,3 @@
-//! A worker for tests. It answers questions for its report and takes writes as a test tells it, and
-//! serves nothing else.
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! Records what a generic plan was made for.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,7 +13,7 @@ const MAX_ROWS_FACTOR: u64 = 2;
 #[derive(Debug)]
 pub(super) struct PlanDependencies {
     /// The versions of the tables and views that the plan reads, by name: see
-    /// [`State::version_of`].
+    /// [`CatalogState::version_of`].
     reads: BTreeMap<String, u64>,
     tables: Vec<Arc<Table>>,
     /// The users, roles and grants at that time.
@@ -23,7 +21,7 @@ pub(super) struct PlanDependencies {
 }
 
 impl PlanDependencies {
-    /// Records the basis of a plan that was made for this state of the catalog.
+    /// Records the dependencies of a plan that was made for this state of the catalog.
     pub(super) fn new(catalog: &CatalogState, reads: BTreeMap<String, u64>) -> Self {
         let tables = reads.keys().filter_map(|name| catalog.table(name));
         Self {
@@ -38,7 +36,7 @@ impl PlanDependencies {
         &self.access
     }
 
-    /// Returns the versions of what the plan reads: see [`crate::engine::Query::reads`].
+    /// Returns the versions of what the plan reads: see [`crate::engine::PlannedQuery::reads`].
     pub(super) fn reads(&self) -> &BTreeMap<String, u64> {
         &self.reads
     }

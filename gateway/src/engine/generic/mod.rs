@@ -1,11 +1,9 @@
-//! Keeps generic plans for statements that are run repeatedly.
-//!
-//! A statement gets a generic plan ([`made`]) when it is planned for the second time with the same
-//! settings. The plan is used as long as what it reads stays the same, apart from the rows
-//! ([`basis`]). For a query of few rows, planning is most of the gateway's work, and a generic plan
-//! avoids it. Two things decide whether a statement can have a generic plan: where its parameters
-//! stand ([`places`]), and what the planner makes of them. All other statements are planned each
-//! time.
+//! A statement gets a generic plan ([`plan_attempt`]) when it is planned for the second time with
+//! the same settings. The plan is used as long as what it reads stays the same, apart from the rows
+//! ([`dependencies`]). For a query of few rows, planning is most of the gateway's work, and a
+//! generic plan avoids it. Two things decide whether a statement can have a generic plan: where its
+//! parameters stand ([`parameter_uses`]), and what the planner makes of them. All other statements
+//! are planned each time.
 
 /// Records what a generic plan was made for.
 mod dependencies;
@@ -52,8 +50,8 @@ const ENTRY_BYTES: usize = 512;
 /// Number of failed attempts to make a plan from a statement's values after which one last attempt
 /// is made. If it fails too, the statement gets no generic plan.
 const MAX_ATTEMPTS: u8 = 3;
-/// Minimum estimated size of a plan, in bytes. [`PLAN_BYTES_PER_BYTE`] is added for each byte of
-/// its statement.
+/// Minimum estimated size of a plan, in bytes. [`PLAN_BYTES_PER_STATEMENT_BYTE`] is added for each
+/// byte of its statement.
 const MIN_PLAN_BYTES: usize = 32 << 10;
 const PLAN_BYTES_PER_STATEMENT_BYTE: usize = 128;
 /// Estimated size of the part of a plan that belongs to one worker, in bytes.
@@ -205,8 +203,8 @@ pub(super) struct CachedPlan {
 
 impl fmt::Debug for CachedPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Generic")
-            .field("basis", &self.dependencies)
+        f.debug_struct("CachedPlan")
+            .field("dependencies", &self.dependencies)
             .field("plan", &self.plan)
             .finish_non_exhaustive()
     }

@@ -1,5 +1,3 @@
-//! Checks where parameters stand in a statement.
-//!
 //! From a comparison with a value, the planner learns more than which rows pass: the bounds of
 //! columns, which columns hold only one value, or that no row passes. With this it removes sorts,
 //! keys and limits from a plan. In a generic plan, everything that the planner learns must be right

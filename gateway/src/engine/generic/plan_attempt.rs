@@ -1,5 +1,3 @@
-//! Makes the generic plan of a statement.
-
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 

@@ -1,6 +1,3 @@
-//! Adds notes to a stream of rows. The notes carry the id of the statement, its progress, and the
-//! time and resources that it took.
-
 use std::pin::Pin;
 use std::str::FromStr;
 use std::task::{Context, Poll};

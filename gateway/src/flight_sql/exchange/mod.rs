@@ -1,15 +1,13 @@
-//! Handles DoExchange: one call carries a statement, its parameters, its rows, and a summary of the
-//! time and resources that it took.
-//!
-//! Flight SQL needs two calls for a query, and five for a query with parameters. Here the
-//! descriptor of the first message holds the statement, and the rows of the client's stream are its
-//! parameters: one row, or any number of rows for a statement that writes. The client then closes
-//! its side of the stream. The answer is a note, the rows, and a note with the statement's
-//! statistics.
+//! Flight SQL needs two calls for a query, and five for a query with parameters. In a DoExchange,
+//! the descriptor of the first message holds the statement, and the rows of the client's stream are
+//! its parameters: one row, or any number of rows for a statement that writes. The client then
+//! closes its side of the stream. The answer is a note, the rows, and a note with the time and
+//! resources that the statement took.
 
-/// Merges notes and rows into one stream.
+/// Adds notes to a stream of rows: the statement's id, its progress, and the time and resources
+/// that it took.
 mod annotated_stream;
-/// Defines the notes, which are sent beside the rows.
+/// Defines the notes that are sent beside the rows.
 mod note;
 
 use std::collections::HashMap;

@@ -1,5 +1,4 @@
-//! Defines the notes that are sent beside the rows. A note is JSON in a message that has only
-//! `app_metadata`, which any client can read.
+//! A note is JSON in a message that has only `app_metadata`, which any client can read.
 
 use std::time::Duration;
 

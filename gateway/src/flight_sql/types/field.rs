@@ -1,5 +1,3 @@
-//! Maps types and fields to those that a client is sent.
-
 use std::sync::Arc;
 
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, Fields, UnionFields};

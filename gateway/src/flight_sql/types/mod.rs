@@ -1,5 +1,4 @@
-//! Maps DataFusion's types to those that clients can read. Results, FlightInfo, prepared statements
-//! and GetTables all use this one mapping.
+//! Results, FlightInfo, prepared statements and GetTables all use this one mapping of types.
 //!
 //! Many clients cannot read the types that DataFusion computes with. JDBC 18.3 fails on Utf8View,
 //! ODBC fails on LargeUtf8, and pyarrow cannot sort a string view. The default profile, `classic`,
@@ -25,7 +24,9 @@
 //! Nested types are mapped at any depth. Types that are not in the table stay as they are, and so
 //! do time zones. `volary_exec::client_rows` converts the rows.
 
+/// Maps types and fields to those that a client is sent.
 mod field;
+/// Adds the field metadata from which drivers read a column's SQL type.
 mod name;
 
 #[cfg(test)]

@@ -1,5 +1,3 @@
-//! Adds the field metadata from which drivers read a column's SQL type.
-
 use std::collections::HashMap;
 
 use arrow::datatypes::{DataType, Field};

@@ -1,5 +1,3 @@
-//! Prepares the options of CSV files, and names their columns.
-
 use arrow::datatypes::Schema;
 use datafusion::common::parsers::CompressionTypeVariant;
 use datafusion::datasource::file_format::csv::CsvFormat;

@@ -1,10 +1,8 @@
-//! Checks the footer of a Parquet file before the Parquet reader sees it.
-//!
-//! A footer lists all columns, each with the number of its children. The reader makes a tree of
-//! them. It calls itself for each level, and allocates memory for as many children and parts as the
-//! footer claims. Twenty thousand levels overflow its stack, and two billion children need more
-//! memory than there is. Both end the process. So this module walks over the list first, without a
-//! call for each level.
+//! The footer of a Parquet file lists all columns, each with the number of its children. The reader
+//! makes a tree of them. It calls itself for each level, and allocates memory for as many children
+//! and parts as the footer claims. Twenty thousand levels overflow its stack, and two billion
+//! children need more memory than there is. Both end the process. So this module walks over the
+//! list first, without a call for each level.
 //!
 //! The reader ignores the type that a field claims to have. If that type is wrong, the reader and
 //! this module would understand the footer differently. So this module requires the right types.
@@ -188,7 +186,8 @@ fn check_columns(input: &mut ThriftReader<'_>) -> Result<()> {
     let count = input
         .list(&ValueType::Struct(COLUMN_ELEMENT))
         .ok_or_else(damaged_footer)?;
-    // `open` has the number of missing children of each open group. `to_come` is their sum.
+    // `open` has the number of missing children of each open group. `missing_children` is their
+    // sum.
     let (mut open, mut missing_children): (Vec<usize>, usize) = (Vec::new(), 0);
     let mut names = 0;
     for element in 1..=count {

@@ -1,5 +1,3 @@
-//! Finds out the format of a file by its name, or by the options of the statement.
-
 use datafusion::common::parsers::CompressionTypeVariant;
 use volary_flight_proto::{Error, Result};
 

@@ -1,8 +1,6 @@
-//! Reads files of newline-delimited JSON.
-//!
-//! DataFusion's reader ignores names that are not in its schema. To find all names, it would read
-//! the whole file into memory if the store is not a local disk. This module reads the first names
-//! from a limited prefix of the file, and refuses every other name that comes later.
+//! DataFusion's JSON reader ignores names that are not in its schema. To find all names, it would
+//! read the whole file into memory if the store is not a local disk. This module reads the first
+//! names from a limited prefix of the file, and refuses every other name that comes later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;

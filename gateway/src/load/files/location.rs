@@ -1,5 +1,3 @@
-//! Finds the files of a COPY.
-
 use std::sync::Arc;
 
 use datafusion::datasource::listing::ListingTableUrl;
@@ -30,7 +28,7 @@ impl<'a> CopyLocation<'a> {
     /// Opens the location that a statement names, if it is allowed.
     ///
     /// # Errors
-    /// The errors of [`Roots::admit`]. `INVALID_ARGUMENT` for a store of an unknown kind.
+    /// The errors of [`AllowedRoots::admit`]. `INVALID_ARGUMENT` for a store of an unknown kind.
     pub(super) fn open(
         roots: &AllowedRoots,
         state: &'a SessionState,

@@ -1,8 +1,5 @@
-//! Reads Parquet files. The footer of a file is read only once, and is checked before it is
-//! decoded.
-//!
-//! DataFusion would read the footer by itself, once more for each part of the file. If the files in
-//! a store change, a later footer may differ from the one that was checked.
+//! DataFusion would read the footer of a Parquet file by itself, once more for each part of the
+//! file. If the files in a store change, a later footer may differ from the one that was checked.
 
 use std::ops::Range;
 use std::sync::Arc;

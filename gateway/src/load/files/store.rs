@@ -1,5 +1,3 @@
-//! Opens the stores that files are read from.
-
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +15,8 @@ use object_store::{
 };
 use url::Url;
 use volary_flight_proto::{Error, ErrorCode, Result};
+
+use crate::url_credentials::without_credentials;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which a request fails if no byte arrives from the web server or the store.
@@ -42,7 +42,7 @@ pub(super) fn object_store(
     let base = Url::parse(store_url.as_str()).map_err(|source| {
         Error::with_source(
             ErrorCode::InvalidArgument,
-            format!("URL {}", url.as_str()),
+            format!("URL {}", without_credentials(url.as_str())),
             source,
         )
     })?;

@@ -1,5 +1,4 @@
-//! Walks over messages of Thrift's compact protocol. Only the parts of the protocol that this needs
-//! are implemented.
+//! Only the parts of Thrift's compact protocol that Parquet's footers need are implemented.
 
 /// Maximum number of levels in an unknown field that is skipped.
 const MAX_DEPTH: usize = 64;
@@ -31,7 +30,7 @@ pub(super) enum ValueType {
 }
 
 impl ValueType {
-    /// Returns whether `written` is the encoded type of this kind.
+    /// Returns whether `wire_type` is the encoded type of this kind.
     fn matches_wire_type(self, wire_type: u8) -> bool {
         match self {
             Self::Bool => matches!(wire_type, TRUE | FALSE),
@@ -148,7 +147,7 @@ impl<'a> ThriftReader<'a> {
         Some((header & 0x0f, count))
     }
 
-    /// Skips a value of the encoded type `written`. If its kind is not known, it may have `depth`
+    /// Skips a value of the encoded type `wire_type`. If its kind is not known, it may have `depth`
     /// levels. Returns `None` for maps and for lists of booleans: no footer has them, and readers
     /// disagree about their encoding.
     fn skip_value(&mut self, wire_type: u8, kind: Option<ValueType>, depth: usize) -> Option<()> {

@@ -1,5 +1,3 @@
-//! Divides files into parts that are read separately.
-
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;

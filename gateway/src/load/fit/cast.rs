@@ -1,6 +1,4 @@
-//! Casts columns, either exactly or with rounding.
-//!
-//! arrow's casts cut or round values that the wanted type cannot hold. This is right for a cast in
+//! Arrow's casts cut or round values that the wanted type cannot hold. This is right for a cast in
 //! a query. For a file that is loaded, such a value is an error. Floating point is the exception,
 //! because it is an approximation anyway: a number becomes the nearest floating-point number.
 

@@ -1,5 +1,3 @@
-//! Explains why rows do not fit.
-
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use volary_flight_proto::{Error, ErrorCode, SqlState};
@@ -8,7 +6,7 @@ use crate::sql_type::sql_type_name;
 
 /// The reason why rows do not fit.
 #[derive(Debug)]
-pub struct Misfit {
+pub(crate) struct Misfit {
     row: Option<usize>,
     sqlstate: SqlState,
     reason: String,

@@ -1,5 +1,3 @@
-//! Refuses values that are outside the range of their type.
-//!
 //! Arrow's arrays of decimals and of times of day can hold any integer. Nothing else checks the
 //! values that a client sends, or that arithmetic produces.
 

@@ -1,5 +1,4 @@
-//! Parses texts as values, without cutting off digits. arrow's own parsers drop the digits for
-//! which a decimal or a timestamp has no room.
+//! Arrow's own parsers drop the digits for which a decimal or a timestamp has no room.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -52,7 +51,7 @@ enum ParseFailure {
     TooPrecise,
 }
 
-/// Parses the texts as values of the wanted type, for which [`is_parsed`] must be true.
+/// Parses the texts as values of the wanted type, for which [`is_parsed_type`] must be true.
 ///
 /// # Errors
 /// A text that is not a value of the type, or a value that the type can hold only in part.

@@ -1,5 +1,3 @@
-//! Makes words comparable.
-
 /// Returns a text in upper case. Full-width letters, as East Asian keyboards write them, become the
 /// letters that they look like.
 pub(super) fn fold_case(text: &str) -> String {

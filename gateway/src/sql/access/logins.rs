@@ -1,5 +1,4 @@
-//! Decides which statements are about logins, or seem to be. Such a statement may contain a
-//! password, even if it is not understood.
+//! A statement about a login may contain a password, even if it is not understood.
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
@@ -12,12 +11,12 @@ pub(super) const PASSWORD_WORDS: [&str; 2] = ["PASSWORD", "IDENTIFIED"];
 pub(super) const PASSWORD_PREFIXES: [&str; 3] = ["PASSW", "PASW", "IDENTIF"];
 /// Words for what a statement about logins creates or changes.
 pub(super) const LOGIN_OBJECTS: [&str; 4] = ["USER", "ROLE", "LOGIN", "TOKEN"];
-/// Words that stand before the words in `WHO`.
+/// Verbs that stand before the words in [`LOGIN_OBJECTS`].
 const CHANGE_VERBS: [&str; 3] = ["CREATE", "ALTER", "REPLACE"];
-/// Words that may stand between a word in `WHO` and the name.
+/// Words that may stand between a word in [`LOGIN_OBJECTS`] and the name.
 const BEFORE_NAME: [&str; 3] = ["IF", "NOT", "EXISTS"];
-/// Number of words in which the words in `WHO` are searched for. This is enough for EXPLAIN ANALYZE
-/// VERBOSE, PREPARE name AS, or OR REPLACE.
+/// Number of words in which the words in [`LOGIN_OBJECTS`] are searched for. This is enough for
+/// EXPLAIN ANALYZE VERBOSE, PREPARE name AS, or OR REPLACE.
 const MAX_WORDS_BEFORE_OBJECT: usize = 8;
 /// Number of words in which the verb of a statement is searched for.
 const MAX_WORDS_BEFORE_VERB: usize = 16;
@@ -51,7 +50,7 @@ const NAMING_VERBS: [&str; 18] = [
 const OTHER_OBJECTS: [&str; 8] = [
     "TABLE", "VIEW", "QUERY", "INDEX", "SCHEMA", "DATABASE", "FUNCTION", "SEQUENCE",
 ];
-/// Words that may stand before the words in `OBJECTS`.
+/// Words that may stand before the words in [`OTHER_OBJECTS`].
 const OBJECT_MODIFIERS: [&str; 10] = [
     "OR",
     "REPLACE",
@@ -178,7 +177,8 @@ pub(super) fn begins_with_any(word: &str, wanted: &[&str]) -> bool {
     wanted.iter().any(|wanted| word.starts_with(wanted))
 }
 
-/// Returns whether a word of `CHANGES` stands directly before one of `WHO`. The words are folded.
+/// Returns whether a word of [`CHANGE_VERBS`] stands directly before one of [`LOGIN_OBJECTS`]. The
+/// words are folded.
 pub(super) fn changes_login<'a>(words: impl Iterator<Item = &'a str>) -> bool {
     let mut follows_change = false;
     for word in words {

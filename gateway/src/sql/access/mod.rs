@@ -1,13 +1,10 @@
-//! Parses statements about users, roles, grants and tokens, and hides passwords in the texts of
-//! such statements.
-
 /// Makes words comparable.
 mod fold;
-/// Decides which statements are about logins.
+/// Decides which statements are about logins, or seem to be.
 mod logins;
-/// Parses tokens into a statement.
+/// Parses CREATE, ALTER and DROP of users, roles and tokens, GRANT, REVOKE, and OWNER TO.
 mod parse;
-/// Hides passwords in texts.
+/// Hides passwords in the texts of statements.
 mod redact;
 
 pub(crate) use parse::{AccessStatement, parse};

@@ -1,6 +1,5 @@
-//! Parses CREATE, ALTER and DROP of users, roles and tokens, GRANT, REVOKE, and OWNER TO. sqlparser
-//! reads these statements as other databases write them, with their options. So it reads only parts
-//! of the statements here.
+//! The crate sqlparser reads the statements about users, roles and grants as other databases write
+//! them, with their options. So it reads only parts of the statements here.
 
 use std::time::Duration;
 

@@ -1,8 +1,6 @@
-//! Hides passwords in the texts of statements: lists and logs must not show them.
-//!
-//! The rule is simple, so that it certainly holds. Of a statement about a login, only the first
-//! words are shown, and nothing after them. Any other statement is shown up to the first place
-//! where a password may stand.
+//! Lists and logs must not show passwords. The rule is simple, so that it certainly holds. Of a
+//! statement about a login, only the first words are shown, and nothing after them. Any other
+//! statement is shown up to the first place where a password may stand.
 
 use std::borrow::Cow;
 

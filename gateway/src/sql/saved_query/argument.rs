@@ -1,5 +1,4 @@
-//! Checks arguments and defaults of parameters. An argument may be a constant or a parameter of the
-//! statement, and a default may be a constant.
+//! An argument may be a constant or a parameter of the statement, and a default may be a constant.
 //!
 //! A column in an argument would mean another column where the argument is put, a subquery would be
 //! read once for each place, and `random()` would have another value at each place.

@@ -1,6 +1,3 @@
-//! Plans the query of a saved query: gives types to its parameters, and puts arguments in their
-//! place.
-
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -36,7 +33,7 @@ pub(crate) struct PlannedBody {
 }
 
 impl PlannedBody {
-    /// Creates the planned query from the plan of a statement that [`typed`] returned.
+    /// Creates the planned query from the plan of a statement that [`parse_with_types`] returned.
     pub(crate) fn new(parameters: &[QueryParameter], plan: LogicalPlan) -> Self {
         Self {
             parameters: parameters.to_vec(),

@@ -1,5 +1,3 @@
-//! Plans calls of saved queries.
-
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! Finds the calls in the FROM clauses of a statement.
-
 use datafusion::common::TableReference;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{

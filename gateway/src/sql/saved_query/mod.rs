@@ -1,20 +1,21 @@
-//! Saved queries: queries with typed parameters that the catalog keeps under a name. `CALL name(…)`
-//! runs a saved query, and FROM name(…) reads its rows within another query.
+//! The statement `CALL name(…)` runs a saved query, and FROM name(…) reads its rows within another
+//! query.
 //!
 //! A saved query is a view with parameters: it has an owner, reads with the owner's rights, and is
 //! granted as views are. Its query is planned once per statement, with a cast to the parameter's
 //! type around each `$name` ([`body`]). A call then puts its arguments in place of the parameters
 //! ([`call`]).
 
-/// Checks arguments and defaults.
+/// Checks arguments and defaults of parameters.
 mod argument;
-/// Plans the query of a saved query.
+/// Plans the query of a saved query: gives types to its parameters, and puts arguments in their
+/// place.
 mod body;
-/// Plans calls, and fits their arguments to the parameters.
+/// Plans calls of saved queries, and fits their arguments to the parameters.
 mod call;
-/// Finds the calls of a statement.
+/// Finds the calls in the FROM clauses of a statement.
 mod calls;
-/// Parses CREATE QUERY and DROP QUERY.
+/// Parses CREATE QUERY and DROP QUERY, which sqlparser does not know.
 mod parse;
 
 use volary_catalog::QueryParameter;

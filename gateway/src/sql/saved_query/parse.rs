@@ -1,5 +1,3 @@
-//! Parses CREATE QUERY and DROP QUERY, which sqlparser does not know.
-
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;

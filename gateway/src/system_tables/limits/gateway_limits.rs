@@ -1,5 +1,3 @@
-//! Lists the limits of a gateway that apply to all users.
-
 use std::time::Duration;
 
 use volary_node::memory::ProcessMemory;

@@ -1,5 +1,3 @@
-//! Describes a limit of a gateway, and tells how much of it is in use.
-
 use std::sync::Arc;
 
 use volary_node::admission::Admission;
@@ -62,7 +60,7 @@ pub struct GatewayLimit {
     pub value: u64,
     /// The value of the limit in words, if it depends on the machine.
     pub value_text: Option<String>,
-    /// The unit of `most`.
+    /// The unit of `value`.
     pub unit: &'static str,
     /// What happens if more is needed than the limit allows.
     pub beyond: &'static str,

@@ -1,5 +1,3 @@
-//! Lists the limits of each user, and how much of them is in use.
-
 use std::collections::BTreeMap;
 
 use volary_catalog::access::{Access, Rights, UserLimits};

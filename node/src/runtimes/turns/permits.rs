@@ -1,5 +1,3 @@
-//! Lends permits to compute. They are passed on to others when they are kept for too long.
-
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;

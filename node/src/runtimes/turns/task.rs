@@ -1,5 +1,3 @@
-//! Polls the tasks of works while they have permits.
-
 use std::cell::RefCell;
 use std::fmt;
 use std::pin::Pin;

@@ -1,5 +1,3 @@
-//! Counts the time and memory that a work uses, and tracks which work a thread computes for.
-
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

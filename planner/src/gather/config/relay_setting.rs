@@ -1,5 +1,3 @@
-//! Defines the setting for the number of relays.
-
 use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroUsize;

@@ -1,5 +1,3 @@
-//! Represents conditions on the keys that can find a partner in a join.
-
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;

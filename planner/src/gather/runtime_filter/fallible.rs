@@ -1,5 +1,3 @@
-//! Decides which expressions cannot fail.
-
 use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;

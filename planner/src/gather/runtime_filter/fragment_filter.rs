@@ -1,5 +1,3 @@
-//! Places a filter within a fragment.
-
 use std::sync::Arc;
 
 use datafusion::error::Result;

@@ -1,5 +1,4 @@
-//! Narrows scans with filters that are known only while a query runs: the keys of a join's small
-//! side narrow the scans of its other side.
+//! The keys of a join's small side narrow the scans of its other side.
 //!
 //! A hash join on the gateway reads its build side first. Then it writes the keys that can match
 //! into a [`DynamicFilterPhysicalExpr`]. By the time a gather on the probe side is polled, these
@@ -7,19 +6,19 @@
 //! that can find a partner. A filter only leaves out rows that the join would discard, so a weaker
 //! filter, or none, is also correct.
 
-/// Represents conditions on the keys that can find a partner.
+/// Represents conditions on the keys that can find a partner in a join.
 mod condition;
 /// Decides which expressions cannot fail.
 mod fallible;
 /// Places a filter within a fragment.
 mod fragment_filter;
-/// Takes filters down a plan, as far as they may go.
+/// Pushes filters down a plan, as far as they may go.
 mod push_down;
-/// Reads the filters of joins.
+/// Reads the conditions that joins write for the keys that they have seen.
 mod reader;
-/// Decides which conditions leave out enough rows to be sent.
+/// Decides which conditions leave out enough rows to be worth sending.
 mod selectivity;
-/// Derives a filter on one key from a filter on several keys.
+/// Derives filters on one key from a join's filter on several keys.
 mod single_key;
 #[cfg(test)]
 mod tests;

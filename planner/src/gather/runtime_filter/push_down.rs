@@ -1,6 +1,6 @@
-//! Takes filters down a plan, as far as they may go. The filters only leave out rows.
+//! The filters that are pushed down only leave out rows.
 //!
-//! DataFusion 55 does that for its own filters, but finds their columns by name
+//! DataFusion 55 pushes its own filters down, too, but finds their columns by name
 //! (apache/datafusion#25259). The name may be that of another column below an aggregate, and on the
 //! side of a semi join whose columns are not in its output. This module finds columns by position.
 
@@ -55,9 +55,9 @@ enum FilterOutcome {
     Dropped,
 }
 
-/// Takes filters over the rows of `plan` as far down as they may go. Calls `stay` for each operator
-/// that some of the filters cannot pass. These filters are then expressions over the rows of that
-/// operator. Drops filters that might fail.
+/// Pushes filters over the rows of `plan` as far down as they may go. Calls `stay` for each
+/// operator that some of the filters cannot pass. These filters are then expressions over the rows
+/// of that operator. Drops filters that might fail.
 ///
 /// # Errors
 /// The errors of `stay`, and an error if an operator or a filter cannot be rebuilt.

@@ -1,5 +1,3 @@
-//! Reads the conditions that joins write for the keys that they have seen.
-
 use std::collections::HashSet;
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! Decides which conditions leave out enough rows to be worth sending.
-
 use datafusion::common::{ScalarValue, Statistics};
 use datafusion::physical_expr::expressions::Column;
 

@@ -1,5 +1,3 @@
-//! Derives filters on one key from a join's filter on several keys.
-//!
 //! A filter on several keys goes down a plan as a whole, and stops where one of the keys is
 //! computed. It cannot go below an aggregate that computes a key, such as a minimum. It cannot go
 //! to one of two tables if the keys come from both. The conditions on one of the keys are also a

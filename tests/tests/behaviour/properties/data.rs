@@ -1,4 +1,4 @@
-//! Makes tables of random rows. Their key has one of the types that keys may have.
+//! The key of a random table has one of the types that keys may have.
 
 use std::sync::Arc;
 

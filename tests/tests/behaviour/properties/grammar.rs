@@ -1,4 +1,4 @@
-//! Makes queries over the tables of [`super::data`]. Each sequence of choices gives one query.
+//! Each sequence of choices gives one query over the tables of [`super::data`].
 
 use volary_tests::cluster::Comparison;
 

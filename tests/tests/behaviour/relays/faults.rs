@@ -1,6 +1,3 @@
-//! Tests relays that have too little memory, have forgotten their fragments, or get no answer from
-//! their members.
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 

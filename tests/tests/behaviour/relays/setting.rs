@@ -1,5 +1,3 @@
-//! Tests the setting `relays` of a session and of its gateway, also with prepared statements.
-
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};

@@ -1,5 +1,3 @@
-//! Makes tables whose rows are worth merging, and clusters with these tables.
-
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Decimal128Array, Float64Array, Int64Array, RecordBatch, StringArray};

@@ -1,5 +1,3 @@
-//! Holds rows until all of them are there, in memory or spilled.
-
 use std::mem;
 use std::sync::Arc;
 

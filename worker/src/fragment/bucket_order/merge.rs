@@ -1,5 +1,3 @@
-//! Merges the rows of several sources, each in the order of its buckets, into one order.
-
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;

@@ -1,13 +1,11 @@
-//! Sends the rows of a fragment in the order of their hash buckets: [`Buckets`].
-//!
-//! A gateway that merges the partial results of thousands of workers holds one round of buckets of
-//! all workers at a time. So a worker sends its rows by ascending bucket. It knows this order only
-//! when it has computed all rows. Until then it holds the rows, and spills what it cannot hold in
-//! memory. Few rows come in a single round, as one message.
+//! A gateway that merges the partial results of thousands of workers holds one round of
+//! [buckets](Buckets) of all workers at a time. So a worker sends its rows by ascending bucket. It
+//! knows this order only when it has computed all rows. Until then it holds the rows, and spills
+//! what it cannot hold in memory. Few rows come in a single round, as one message.
 
 /// Holds rows until all of them are there, in memory or spilled.
 mod buffer;
-/// Merges the rows of several sources into one order.
+/// Merges the rows of several sources, each in the order of its buckets, into one order.
 mod merge;
 
 use std::collections::VecDeque;

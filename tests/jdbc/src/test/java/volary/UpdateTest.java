@@ -115,7 +115,7 @@ class UpdateTest {
     statement.execute("BEGIN");
     statement.executeUpdate("INSERT INTO " + table + " VALUES (1, 'kea')");
     assertThatThrownBy(() -> statement.execute("ROLLBACK"))
-        .hasStackTraceContaining("each statement commits by itself, and 1 since BEGIN changed tables");
+        .hasStackTraceContaining("each statement commits by itself, and 1 since BEGIN made changes");
     assertThat(count()).isEqualTo(1L);
   }
 }
