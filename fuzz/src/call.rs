@@ -106,7 +106,7 @@ impl<S: FlightService> Server<S> {
             };
             let admission = gate.admit(&call).await;
             match admission {
-                Ok(admission) => admission.told.tell(request.extensions_mut()),
+                Ok(admission) => admission.extension.insert_into(request.extensions_mut()),
                 Err(refused) => {
                     answer.code = Some(refused.code());
                     return;

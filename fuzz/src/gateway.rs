@@ -153,8 +153,8 @@ impl Gateway {
             login.ensure_admin(PASSWORD).await.expect("a user");
         }
         store.freeze();
-        let unfinished = config.query.unfinished();
-        let gate = ClientGate::new(Arc::clone(&login), sealer(), unfinished);
+        let message_budget = config.query.message_budget();
+        let gate = ClientGate::new(Arc::clone(&login), sealer(), message_budget);
         let service = FlightSql::new(engine, cluster, sealer(), config, login);
         (service, gate, catalog)
     }

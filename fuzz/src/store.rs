@@ -1,7 +1,9 @@
 use std::sync::Mutex;
 
 use async_trait::async_trait;
-use volary_catalog::{Change, CommitError, Entries, Entry, Expected, MetadataStore};
+use volary_catalog::{
+    CommitError, EntryChange, ExpectedVersion, MetadataStore, StoreContent, StoreEntry,
+};
 use volary_flight_proto::{Error, Result};
 
 /// A catalog store in memory. Once it is frozen, it refuses all changes, so that no input affects
@@ -11,7 +13,7 @@ pub(crate) struct Store(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    entries: Entries,
+    entries: StoreContent,
     is_frozen: bool,
 }
 
@@ -23,7 +25,7 @@ impl Store {
 
 #[async_trait]
 impl MetadataStore for Store {
-    async fn load(&self) -> Result<Entries> {
+    async fn load(&self) -> Result<StoreContent> {
         Ok(self
             .0
             .lock()
@@ -32,7 +34,11 @@ impl MetadataStore for Store {
             .clone())
     }
 
-    async fn commit(&self, _: Vec<Expected>, changes: Vec<Change>) -> Result<u64, CommitError> {
+    async fn commit(
+        &self,
+        _: Vec<ExpectedVersion>,
+        changes: Vec<EntryChange>,
+    ) -> Result<u64, CommitError> {
         let mut inner = self.0.lock().expect("nobody panics with it");
         if inner.is_frozen {
             return Err(Error::unavailable("the catalog is frozen").into());
@@ -42,10 +48,10 @@ impl MetadataStore for Store {
         let version = entries.revision;
         for change in changes {
             match change {
-                Change::Put { key, value } => {
-                    _ = entries.entries.insert(key, Entry { version, value });
+                EntryChange::Put { key, value } => {
+                    _ = entries.entries.insert(key, StoreEntry { version, value });
                 }
-                Change::Delete { key } => _ = entries.entries.remove(&key),
+                EntryChange::Delete { key } => _ = entries.entries.remove(&key),
             }
         }
         Ok(version)

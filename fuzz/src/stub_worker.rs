@@ -6,10 +6,10 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use tokio::runtime::Handle;
 use tonic::{Request, Response};
-use volary_node::flight::{Answer, Flight, Messages, Served};
+use volary_node::flight::{Answer, Flight, FlightAdapter, MessageStream};
 use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
-use volary_node::serving::{Access, serve};
+use volary_node::server::{Entrance, serve};
 
 /// Maximum size of a message that the stub accepts, in bytes.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
@@ -43,8 +43,8 @@ impl StubWorker {
         };
         let serving = serve(
             listener,
-            Served(stub.clone()),
-            Access::open(limit),
+            FlightAdapter(stub.clone()),
+            Entrance::unguarded(limit),
             std::future::pending(),
         );
         io.spawn(serving);
@@ -72,7 +72,7 @@ impl StubWorker {
 }
 
 impl Flight for StubWorker {
-    async fn do_get(&self, request: Request<Ticket>) -> Answer<Messages<FlightData>> {
+    async fn do_get(&self, request: Request<Ticket>) -> Answer<MessageStream<FlightData>> {
         let mut told = self.lock_state();
         told.tickets.push(request.into_inner().ticket);
         let answer = stream::iter(told.answer.clone()).map(Ok);

@@ -22,23 +22,23 @@ use volary_flight_proto::write::{
     DESCRIPTOR_LIFETIME, SHARD_COLUMN, TableDescription, WriteRequest,
 };
 use volary_gather::connections::ConnectionOptions;
-use volary_gather::{Connections, KnownFragments};
+use volary_gather::{KnownFragments, WorkerConnections};
 use volary_node::DataDir;
 use volary_node::admission::Admission;
-use volary_node::data_dir::Role;
+use volary_node::data_dir::NodeRole;
 use volary_node::disk::LocalDisk;
-use volary_node::flight::Served;
+use volary_node::flight::FlightAdapter;
 use volary_node::memory;
 use volary_node::runtimes::OwnedRuntimes;
 use volary_node::size::MemorySize;
-use volary_worker::clients::Clients;
-use volary_worker::config::{Config, Execution};
+use volary_worker::clients::ClientCalls;
+use volary_worker::config::{Config, ExecutionConfig};
 use volary_worker::context::WorkerContext;
-use volary_worker::fragment::environment::Environments;
-use volary_worker::fragment::kept::KeptFragments;
+use volary_worker::fragment::cache::FragmentCache;
+use volary_worker::fragment::environment::FragmentEnvironments;
 use volary_worker::fragment::running::RunningFragments;
 use volary_worker::history::History;
-use volary_worker::membership::Reports;
+use volary_worker::membership::Reporter;
 use volary_worker::service::WorkerService;
 use volary_worker::storage::Storage;
 
@@ -59,7 +59,7 @@ const WRITE: u64 = 1;
 
 /// A worker that holds a few rows of the gateway's tables. Its own gateway does not answer.
 pub struct Worker {
-    server: Server<Served<WorkerService>>,
+    server: Server<FlightAdapter<WorkerService>>,
     /// The cluster of the worker.
     pub cluster: ClusterId,
     /// The id of the worker.
@@ -82,11 +82,11 @@ impl Worker {
         let directory = Directory::new("worker");
         let config = Config {
             gateway: UNREACHABLE_ADDRESS.to_owned(),
-            execution: Execution {
+            execution: ExecutionConfig {
                 target_partitions: Some(2),
                 max_wait: Duration::from_secs(1),
                 kept_fragments: MemorySize::Bytes(4 << 20),
-                ..Execution::default()
+                ..ExecutionConfig::default()
             },
             memory: memory::Config {
                 limit: MemorySize::Bytes(256 << 20),
@@ -102,7 +102,7 @@ impl Worker {
         let handles = runtimes.handles().clone();
         let storage = Storage::open(directory.path(), Arc::new(LocalDisk));
         let storage = storage.expect("an empty directory opens");
-        let data_dir = DataDir::open(&directory.path().join("node"), Role::Worker);
+        let data_dir = DataDir::open(&directory.path().join("node"), NodeRole::Worker);
         let data_dir = Arc::new(data_dir.expect("an empty directory"));
         let context = Arc::new(WorkerContext {
             history: Arc::new(History::new(data_dir, storage.clone())),
@@ -111,26 +111,26 @@ impl Worker {
             storage,
             runtime_env: memory::runtime_env(&config.memory, directory.path(), 1 << 20)
                 .expect("a directory"),
-            environments: Environments::new(config.execution.value_limit()),
-            running: RunningFragments::default(),
-            fragments: KeptFragments::new(config.execution.kept_fragments.bytes()),
+            environments: FragmentEnvironments::new(config.execution.value_limit()),
+            running_fragments: RunningFragments::default(),
+            fragment_cache: FragmentCache::new(config.execution.kept_fragments.bytes()),
             runtimes: handles.clone(),
             sealer: sealer(),
-            admission: Admission::new("fragments", PLACES, PLACES),
-            relaying: Admission::new("fragments that relay", PLACES, PLACES),
-            serving_clients: Admission::new("parts that clients fetch", PLACES, PLACES),
+            fragment_admission: Admission::new("fragments", PLACES, PLACES),
+            relay_admission: Admission::new("fragments that relay", PLACES, PLACES),
+            client_admission: Admission::new("parts that clients fetch", PLACES, PLACES),
             clients_uri: String::new(),
             tls: None,
-            connections: Connections::new(&connections, None, sealer(), handles.io().clone()),
+            connections: WorkerConnections::new(&connections, None, sealer(), handles.io().clone()),
             known_fragments: KnownFragments::default(),
             config,
         });
-        let clients = Clients::new(Arc::clone(&context), &handles).expect("an address");
+        let clients = ClientCalls::new(Arc::clone(&context), &handles).expect("an address");
         let instance = INSTANCE.to_owned();
-        let reports = Reports::new(Arc::clone(&context), instance, Duration::from_secs(1));
+        let reports = Reporter::new(Arc::clone(&context), instance, Duration::from_secs(1));
         let service = WorkerService::new(Arc::clone(&context), Arc::new(reports), clients);
         let worker = Self {
-            server: Server::new(Served(service), None, handles),
+            server: Server::new(FlightAdapter(service), None, handles),
             cluster: context.cluster_id,
             id: context.id,
             panics_seen: AtomicUsize::new(guard::dependency_panics()),
