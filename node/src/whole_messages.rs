@@ -442,7 +442,7 @@ mod tests {
         let error = next(&mut body).await.unwrap().unwrap_err();
         assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
         assert!(
-            error.message().contains("1000 bytes had arrived"),
+            error.message().contains("stalled after 1000 bytes"),
             "{error}"
         );
         assert!(next(&mut body).await.is_none());
