@@ -1,5 +1,4 @@
-"""A server that pretends to be the workers' gateway. It does not have the nodes' secret. A test sets its answers.
-"""
+"""A server that pretends to be the workers' gateway. It does not have the nodes' secret. A test sets its answers."""
 
 from __future__ import annotations
 

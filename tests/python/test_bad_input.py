@@ -108,7 +108,7 @@ def test_no_statement_but_copy_from_reaches_a_file(connection, birds, tmp_path, 
 
 def test_another_number_of_parameters_is_refused(cluster, connection, birds):
     query = f"SELECT * FROM {birds} WHERE k = ? AND name = ?"
-    with pytest.raises(INVALID, match=r"has 2 parameters, and 0 values"):
+    with pytest.raises(INVALID, match=r"has 2 parameters, but 0 values"):
         connection.sql(query).rows()
     with pytest.raises(INVALID, match=r"has 2 parameters, and 3 values"):
         connection.sql(query, [1, "x", 2]).rows()
@@ -441,7 +441,10 @@ NO_TICKET = (pa.ArrowInvalid, "INVALID_ARGUMENT: this is not a ticket of Volary,
         (lambda ticket: ticket[:4] + b"\xff" * 8 + ticket[12:], UNSEALED),
         (lambda ticket: ticket[:20] + bytes([ticket[20] ^ 1]) + ticket[21:], UNSEALED),
         (lambda ticket: ticket[:-1] + bytes([ticket[-1] ^ 1]), UNSEALED),
-        (lambda ticket: ticket[:2] + b"\x09" + ticket[3:], (pa.ArrowInvalid, "version 9, but this node reads version 2")),
+        (
+            lambda ticket: ticket[:2] + b"\x09" + ticket[3:],
+            (pa.ArrowInvalid, "version 9, but this node reads version 2"),
+        ),
     ],
     ids=[
         "a byte short",

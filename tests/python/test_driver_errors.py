@@ -201,12 +201,12 @@ CASES = {
         "aviary", ("SELECT nme FROM birds",), ("NOT_FOUND: query ", "there is no column nme: did you mean name?")
     ),
     "no values for parameters": Case(
-        "aviary", (BY_KEY,), ("INVALID_ARGUMENT: query ", "the statement has 1 parameter, and 0 values were given")
+        "aviary", (BY_KEY,), ("INVALID_ARGUMENT: query ", "the statement has 1 parameter, but 0 values were given")
     ),
     "more values than parameters": Case(
         "aviary",
         (BY_KEY,),
-        ("INVALID_ARGUMENT: query ", "the statement has 1 parameter, and 2 values were given"),
+        ("INVALID_ARGUMENT: query ", "the statement has 1 parameter, but 2 values were given"),
         values=(1, 2),
     ),
     "a value of another type": Case(

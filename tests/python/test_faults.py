@@ -1006,7 +1006,9 @@ def test_a_data_directory_of_a_newer_format_is_refused(pair: Processes, role: st
     content = json.loads(identity.read_text())
     identity.write_text(json.dumps(content | {"format": 99, "role": "moon"}))
     process = pair.run("newer", role, "--listen=127.0.0.1:0", f"--data-dir={node.data_dir}")
-    assert_refused(process, "INVALID_ARGUMENT", str(identity), "format 99", "the release that wrote it, or a newer one")
+    assert_refused(
+        process, "INVALID_ARGUMENT", str(identity), "format 99", "the release that wrote the file, or a newer one"
+    )
 
 
 @pytest.mark.parametrize("role", ["gateway", "worker"])
@@ -1022,5 +1024,5 @@ def test_a_directory_of_somebody_else_is_refused(processes: Processes) -> None:
     home.mkdir()
     (home / "thesis.txt").write_text("forty-two")
     process = processes.run("worker0", "worker", "--listen=127.0.0.1:0", f"--data-dir={home}")
-    assert_refused(process, "INVALID_ARGUMENT", str(home), "thesis.txt", "give an empty or a new one")
+    assert_refused(process, "INVALID_ARGUMENT", str(home), "thesis.txt", "choose an empty or new directory")
     assert (home / "thesis.txt").read_text() == "forty-two"

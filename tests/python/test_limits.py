@@ -528,7 +528,7 @@ def test_a_user_has_limits_of_its_own(tmp_path):
         kea = logged_in("kea")
         with pytest.raises(volary.ResourceExhaustedError, match="the user's QUERY_MEMORY"):
             kea.sql(join).rows()
-        with pytest.raises(volary.PermissionDeniedError, match="no administrator"):
+        with pytest.raises(volary.PermissionDeniedError, match="is not an administrator"):
             kea.sql("ALTER USER kea MAX_QUERIES 100")
         opened.enter_context(unread(logged_in("kea")))
         with pytest.raises(volary.DeadlineExceededError):

@@ -536,7 +536,7 @@ def test_a_rollback_of_rights_is_refused_because_they_are_committed(secured, adm
             options = flight.FlightCallOptions(headers=[client.authenticate_basic_token("admin", ADMIN_PASSWORD)])
             for query in ("BEGIN", change.format(table=table)):
                 client.get_flight_info(flight_sql.statement(query), options)
-            with pytest.raises(pa.ArrowNotImplementedError, match="1 since BEGIN made changes"):
+            with pytest.raises(pa.ArrowInvalid, match="1 since BEGIN made changes"):
                 client.get_flight_info(flight_sql.statement("ROLLBACK"), options)
     finally:
         admin.sql("DROP TOKEN IF EXISTS undone")
@@ -554,7 +554,7 @@ def test_roles_give_what_they_were_granted(secured, admin, user, table):
     kea = user(writers)
     kea.sql(f"INSERT INTO {table} VALUES (4, 40)")
     assert kea.sql(f"SELECT count(*) FROM {table}").rows() == [(4,)]
-    with pytest.raises(volary.InvalidArgumentError, match="part of it"):
+    with pytest.raises(volary.InvalidArgumentError, match="itself has the role"):
         admin.sql(f"GRANT {writers} TO {readers}")
     assert kea.sql("SELECT grantee, privilege, object FROM system.grants ORDER BY 1, 2").rows() == sorted(
         [
@@ -789,7 +789,7 @@ def test_statements_are_seen_and_ended_by_their_users_and_by_administrators(admi
     (query_id,) = until(lambda: queries(admin), "it runs")
     try:
         assert queries(auk) == set()
-        with pytest.raises(volary.NotFoundError, match="another user's"):
+        with pytest.raises(volary.NotFoundError, match="belongs to another user"):
             auk.sql(f"KILL '{query_id}'")
     finally:
         admin.sql(f"KILL '{query_id}'")
