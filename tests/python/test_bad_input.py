@@ -110,7 +110,7 @@ def test_another_number_of_parameters_is_refused(cluster, connection, birds):
     query = f"SELECT * FROM {birds} WHERE k = ? AND name = ?"
     with pytest.raises(INVALID, match=r"has 2 parameters, but 0 values"):
         connection.sql(query).rows()
-    with pytest.raises(INVALID, match=r"has 2 parameters, and 3 values"):
+    with pytest.raises(INVALID, match=r"has 2 parameters, but 3 values"):
         connection.sql(query, [1, "x", 2]).rows()
     with pytest.raises(INVALID, match=r"parameter 1 is .*, but the statement needs BIGINT"):
         connection.sql(query, ["one", "x"]).rows()
