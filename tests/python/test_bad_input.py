@@ -119,7 +119,7 @@ def test_another_number_of_parameters_is_refused(cluster, connection, birds):
     with (
         dbapi.connect(cluster.uri, autocommit=True) as driver,
         driver.cursor() as cursor,
-        pytest.raises(dbapi.ProgrammingError, match="has 2 parameters, and 1 value was"),
+        pytest.raises(dbapi.ProgrammingError, match="has 2 parameters, but 1 value was"),
     ):
         cursor.execute(query, [1])
 
