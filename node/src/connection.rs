@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
+use arrow_flight::flight_service_server::FlightServiceServer;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -19,6 +19,7 @@ use tonic::body::Body;
 use tonic::transport::server::Connected;
 use tower::Service;
 
+use crate::any_service::AnyService;
 use crate::gate::{Gate, admit_request};
 use crate::limited_connection::LimitedConnection;
 use crate::message_limit::MessageLimit;
@@ -69,17 +70,17 @@ impl Entrance {
 
 /// Settings of the connections, and the service that serves them.
 #[derive(Debug)]
-pub(crate) struct ConnectionServer<S> {
+pub(crate) struct ConnectionServer {
     http2: http2::Builder<TokioExecutor>,
-    service: FlightServiceServer<S>,
+    service: FlightServiceServer<AnyService>,
     entrance: Entrance,
     stopping: CancellationToken,
 }
 
-impl<S: FlightService> ConnectionServer<S> {
+impl ConnectionServer {
     /// Creates the settings. No more calls are accepted once `stopping` is cancelled.
     pub(crate) fn new(
-        service: FlightServiceServer<S>,
+        service: FlightServiceServer<AnyService>,
         entrance: Entrance,
         stopping: CancellationToken,
     ) -> Self {

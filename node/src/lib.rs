@@ -5,6 +5,8 @@
 
 /// Limits how much runs at the same time, and queues the rest.
 pub mod admission;
+/// Erases the types of Flight services, so that the code which serves them is compiled only once.
+mod any_service;
 /// Limits how long a node waits for the missing part of a call.
 mod call_timeout;
 /// Makes connections to other nodes.

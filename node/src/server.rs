@@ -3,12 +3,13 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
-use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
+use arrow_flight::flight_service_server::FlightServiceServer;
 use futures::StreamExt;
 use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::any_service::{AnyService, BoxedFlightService};
 use crate::connection::ConnectionServer;
 pub use crate::connection::{
     Entrance, FIRST_CALL_TIMEOUT, HANDSHAKE_TIMEOUT, MAX_CALLS, MAX_HEADER_LIST_BYTES,
@@ -32,7 +33,7 @@ impl RunningServer {
     /// the lock on the data directory and the certificates.
     pub fn start(
         listener: Listener,
-        service: impl FlightService,
+        service: impl BoxedFlightService,
         entrance: Entrance,
         kept_alive: impl Send + 'static,
         io: &Handle,
@@ -105,13 +106,16 @@ impl Drop for RunningServer {
 /// tonic's server is not used. It ends calls at the client's timeout by itself: with an error that
 /// is not ours, and even if what the call has written is about to become visible. It would also use
 /// the same certificate until the process ends.
-pub async fn serve<S: FlightService>(
+///
+/// The code of tonic, hyper and h2 that serves connections is generic. With a service of any type,
+/// it is compiled and optimised once, in this crate, and not in the crate of each service.
+pub async fn serve(
     listener: Listener,
-    service: S,
+    service: impl BoxedFlightService,
     entrance: Entrance,
     shutdown: impl Future<Output = ()>,
 ) {
-    let service = FlightServiceServer::new(service)
+    let service = FlightServiceServer::new(AnyService::new(service))
         .max_decoding_message_size(entrance.message_limit.bytes)
         // The node has already chosen the size of the messages that it sends.
         .max_encoding_message_size(usize::MAX);
