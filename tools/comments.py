@@ -21,7 +21,7 @@ FRAGMENTS = {
 }  # fmt: skip
 FRAGMENTS_OF_WORDS = ["The same"]
 
-# Doc comments that may begin as they do, with the reason.
+# Beginnings of doc comments that are allowed in spite of the rules, with the reason.
 ALLOWED_BEGINNINGS = {
     "gRPC": "the name begins with a small letter",
     "jemalloc": "the name begins with a small letter",
@@ -57,7 +57,7 @@ def is_excepted(line: str, most: int) -> bool:
 
 
 def lines_of_text(file: Path, source: str) -> set[int]:
-    """Returns the numbers of the lines that have comments, or are Markdown and no code."""
+    """Returns the numbers of the lines that have comments, or that are Markdown outside of code blocks."""
     if file.suffix == ".rs":
         return {
             line
@@ -86,7 +86,7 @@ def docstrings(source: str) -> Iterator[tuple[ast.Constant, str]]:
 
 
 def doc_comments(file: Path, source: str) -> Iterator[tuple[int, str]]:
-    """Finds where doc comments begin, and their first lines."""
+    """Yields the line number at which each doc comment begins, and its first line of text."""
     if file.suffix == ".md":
         return
     if file.suffix == ".py":
@@ -104,7 +104,7 @@ def doc_comments(file: Path, source: str) -> Iterator[tuple[int, str]]:
 
 
 def fragments(file: Path, source: str) -> Iterator[Finding]:
-    """Finds doc comments that do not begin a sentence."""
+    """Finds doc comments that do not begin with a sentence."""
     for line, text in doc_comments(file, source):
         why = fault(text)
         if why and not any(text.startswith(beginning) for beginning in ALLOWED_BEGINNINGS):

@@ -17,7 +17,7 @@ SKIPPED_DIRECTORIES = {".git", ".venv", "target", "volary-data", "__pycache__", 
 
 
 def files_of(repository: Path) -> dict[Path, str]:
-    """Reads the files that are checked. Their paths are those within the repository."""
+    """Reads the files to check. Returns the source of each file by its path relative to the repository."""
     files = {}
     for directory, directories, names in os.walk(repository):
         directories[:] = sorted(set(directories) - SKIPPED_DIRECTORIES)
@@ -29,7 +29,7 @@ def files_of(repository: Path) -> dict[Path, str]:
 
 
 def findings(files: dict[Path, str]) -> Iterator[Finding]:
-    """Finds what breaks a rule."""
+    """Finds the lines that break a rule."""
     for path, source in files.items():
         yield from long_lines(path, source)
         yield from fragments(path, source)

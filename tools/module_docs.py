@@ -1,4 +1,4 @@
-"""Checks that the line of a module in its parent says what the module does, and that nothing says it again."""
+"""Checks that each `mod` line has a doc comment of one sentence, which the file of the module does not repeat."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ PARENTS_OF_THEIR_DIRECTORY = ("lib.rs", "main.rs", "mod.rs")
 
 
 def module_docs(files: dict[Path, str]) -> Iterator[Finding]:
-    """Finds modules that nothing describes, or that are described twice. `files` has the source of each path."""
+    """Finds modules that lack a description or have it twice. `files` has the source of each path."""
     for path, source in files.items():
         lines = source.splitlines()
         for index, line in enumerate(lines):
@@ -50,17 +50,17 @@ def child_of(parent: Path, name: str, files: dict[Path, str]) -> Path | None:
 
 
 def is_only_for_tests(lines: list[str], index: int) -> bool:
-    """Says whether a module is compiled for tests alone."""
+    """Returns whether a module is compiled only for tests."""
     return any("cfg(test)" in line for line in above(lines, index, "#["))
 
 
 def doc_above(lines: list[str], index: int) -> str:
-    """Returns the text of the doc comment of a line."""
+    """Returns the text of the doc comment above a line."""
     return " ".join(line.strip().removeprefix("///").strip() for line in above(lines, index, "///"))
 
 
 def above(lines: list[str], index: int, mark: str) -> list[str]:
-    """Returns those lines directly above that begin with a mark. They may be among attributes and doc comments."""
+    """Returns the lines that begin with `mark` among the attributes and doc comments directly above a line."""
     first = index
     while first > 0 and lines[first - 1].lstrip().startswith(("#[", "///")):
         first -= 1
@@ -84,5 +84,5 @@ def first_sentence(text: str) -> str:
 
 
 def normalised(sentence: str) -> str:
-    """Returns a sentence without marks and without the difference of small and large letters."""
+    """Returns a sentence in lower case and without punctuation."""
     return re.sub(r"[^a-z0-9 ]", "", sentence.lower())

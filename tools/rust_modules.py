@@ -5,10 +5,10 @@ A re-export (`pub use`) alone does not count as a use. The use of a re-exported 
 it. Methods have no paths, so calling a method is not a use of the file with its `impl` block. Naming a type is a use of
 the file that defines the type. Tests do not count.
 
-A circle is a set of files in which each one uses each other one, directly or through the rest of the set. What a
-parent uses of the files in its own directory does not count: a parent divides its work among its children, which also
-see its private items, so the two are read together anyway. What a child uses of its parent does count, because
-there can be a way from the parent back to the child that goes through the rest of the crate.
+A circle is a set of files in which each file uses all others, directly or through other files of the set. Uses of
+children by their parent do not count: a parent divides its work among its children, and these see its private items, so
+they are read together anyway. Uses of a parent by its child do count, because the parent may use the child through the
+rest of the crate.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ DEFINES = {"fn", "struct", "enum", "union", "trait", "type", "const", "static"}
 
 @dataclass
 class Import:
-    """What a `use` brings into a module."""
+    """A name that a `use` brings into a module."""
 
     path: list[str]
     line: int
@@ -30,7 +30,7 @@ class Import:
 
 @dataclass
 class Module:
-    """What a module defines and imports, and which paths its code has."""
+    """The items that a module defines, its imports, and the paths in its code."""
 
     path: tuple[str, ...]
     file: Path
@@ -45,7 +45,7 @@ class Module:
 
 @dataclass(frozen=True, order=True)
 class Use:
-    """Says that a line of one file names an item of another."""
+    """A line of one file that names an item of another."""
 
     line: int
     item: str
@@ -90,7 +90,7 @@ def read_module(module: Module, tokens: list[Token], directory: Path) -> None:
 
 
 def read_path(module: Module, tokens: list[Token], index: int) -> int:
-    """Reads a path, which may be a single name, and returns the index behind it."""
+    """Reads a path, which may be a single name, and returns the index after it."""
     path = [tokens[index].text]
     line = tokens[index].line
     is_field = index > 0 and tokens[index - 1].text == "."
@@ -103,7 +103,7 @@ def read_path(module: Module, tokens: list[Token], index: int) -> int:
 
 
 def read_child(module: Module, tokens: list[Token], index: int, directory: Path) -> int:
-    """Reads a module within a module, and returns the index behind it."""
+    """Reads the child module that a `mod` declares, and returns the index after the declaration."""
     name = tokens[index + 1].text
     below = directory / name
     if tokens[index + 2].text == "{":
@@ -120,7 +120,7 @@ def read_child(module: Module, tokens: list[Token], index: int, directory: Path)
 
 
 def read_use(module: Module, tokens: list[Token], index: int) -> int:
-    """Reads a `use`, and returns the index behind it."""
+    """Reads a `use`, and returns the index after it."""
     reexport = tokens[index - 1].text == "pub" or (tokens[index - 1].text == ")" and is_visibility(tokens, index - 1))
     end = index
     while tokens[end].text != ";":
@@ -138,7 +138,7 @@ def is_visibility(tokens: list[Token], close: int) -> bool:
 
 
 def read_use_tree(module: Module, tree: list[Token], prefix: list[str], reexport: bool) -> None:
-    """Reads what stands behind `use`, and what stands in its braces."""
+    """Reads the tokens after `use`, and calls itself for each part in braces."""
     path = list(prefix)
     index = 0
     while index < len(tree):
@@ -162,7 +162,7 @@ def read_use_tree(module: Module, tree: list[Token], prefix: list[str], reexport
 
 
 def parts(tokens: list[Token]) -> list[list[Token]]:
-    """Splits tokens at the commas that stand in no braces."""
+    """Splits tokens at the commas outside of braces."""
     found: list[list[Token]] = [[]]
     depth = 0
     for token in tokens:
@@ -193,7 +193,7 @@ class Resolver:
         self.root = root
 
     def definer(self, module: Module, path: list[str]) -> Found | None:
-        """Returns the file and the name of the item, or nothing for a module or a name from elsewhere."""
+        """Returns the file and the name of the item, or None if the path names a module or is not of this crate."""
         return self.walk(module, path, frozenset())
 
     def walk(self, module: Module, path: list[str], seen: Seen) -> Found | None:
@@ -205,7 +205,7 @@ class Resolver:
         return self.descend(module, path, seen)
 
     def descend(self, module: Module, path: list[str], seen: Seen) -> Found | None:
-        """Follows the rest of a path from the module that it has led to."""
+        """Follows the rest of a path, beginning in `module`."""
         if not path:
             return None
         name, rest = path[0], path[1:]
@@ -257,7 +257,7 @@ def uses_of(root: Module) -> Uses:
 
 
 def directory_of(file: Path) -> Path:
-    """Returns the directory that the children of a file are in."""
+    """Returns the directory of the children of a file."""
     return file.parent if file.name in ("lib.rs", "mod.rs") else file.with_suffix("")
 
 
@@ -289,7 +289,7 @@ def reachable(start: Path, following: dict[Path, set[Path]]) -> set[Path]:
 
 
 def described(circle: list[Path], uses: Uses, base: Path) -> str:
-    """Describes a circle by the lines that make it."""
+    """Describes a circle, with a line for each file that uses another one."""
     lines = [f"{len(circle)} files use each other:"]
     for (user, used), found in sorted(uses.items()):
         if user in circle and used in circle and not used.is_relative_to(directory_of(user)):

@@ -1,4 +1,4 @@
-"""Reads Rust source as far as our own checks need it: tokens, comments, and the parts that are only tests."""
+"""Reads Rust source for our own checks: splits it into tokens and comments, and removes tests."""
 
 import re
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ TOKEN = re.compile(r"r#[A-Za-z_]\w*|[A-Za-z_]\w*|'[A-Za-z_]\w*|::|[0-9][\w.]*|\S
 RAW_STRING = re.compile(r'(?:br|cr|r)(#*)"')
 CHARACTER = re.compile(r"'(?:[^'\\\n]|\\(?:x[0-9a-fA-F]{2}|u\{[0-9a-fA-F_]+\}|.))'")
 
-# These items end at a semicolon, whatever braces they have.
+# These items end at a semicolon, even if braces come before it.
 ENDS_AT_SEMICOLON = {"use", "const", "static", "type", "let"}
-# These end at a semicolon or at a brace. All other things end at a comma, too: fields and variants.
+# These items end at a semicolon or at a closing brace. Fields and variants also end at a comma.
 ENDS_AT_BRACE = {"async", "enum", "extern", "fn", "impl", "macro_rules", "mod", "struct", "trait", "union", "unsafe"}
 
 
@@ -24,7 +24,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Comment:
-    """A comment as it stands in the source, with its marks."""
+    """A comment, with its `//` or `/*`, and the line where it begins."""
 
     text: str
     line: int
@@ -36,7 +36,7 @@ def is_word(text: str) -> bool:
 
 
 def split_comments(source: str) -> tuple[str, list[Comment]]:
-    """Returns the source with comments and the content of literals blanked, and the comments."""
+    """Returns the source with comments and string literals replaced by spaces, and the comments."""
     kept: list[str] = []
     comments: list[Comment] = []
     line = 1
@@ -86,7 +86,7 @@ def split_comments(source: str) -> tuple[str, list[Comment]]:
 
 
 def end_of_block_comment(source: str, start: int) -> int:
-    """Returns where a block comment ends. Block comments nest."""
+    """Returns the position after a block comment. Block comments nest."""
     depth = 0
     for match in re.compile(r"/\*|\*/").finditer(source, start):
         depth += 1 if match.group() == "/*" else -1
@@ -96,7 +96,7 @@ def end_of_block_comment(source: str, start: int) -> int:
 
 
 def end_of_string(source: str, start: int) -> int:
-    """Returns where a string literal ends."""
+    """Returns the position after a string literal."""
     position = start + 1
     while source[position] != '"':
         position += 2 if source[position] == "\\" else 1
@@ -130,7 +130,7 @@ def matching(tokens: list[Token], opening: int) -> int:
 
 
 def end_of_item(tokens: list[Token], start: int) -> int:
-    """Returns the index behind the item, field or statement that begins at `start`, attributes included."""
+    """Returns the index after the item, field or statement that begins at `start`, possibly with attributes."""
     index = start
     while tokens[index].text == "#":
         index = matching(tokens, index + 1) + 1
@@ -156,7 +156,7 @@ def end_of_item(tokens: list[Token], start: int) -> int:
 
 
 def without_tests(tokens: list[Token]) -> list[Token]:
-    """Returns the tokens without the items that `#[cfg(test)]` or `#[test]` marks."""
+    """Returns the tokens without the items that have the attribute `#[cfg(test)]` or `#[test]`."""
     kept: list[Token] = []
     index = 0
     while index < len(tokens):

@@ -39,7 +39,7 @@ fn shard_hashes(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures how fast batches of few rows, as filters leave them, become messages.
+/// Measures how fast the small batches that filters leave are coalesced into messages.
 fn batch_sizing(criterion: &mut Criterion) {
     let Ok(runtime) = runtime::Builder::new_current_thread().enable_time().build() else {
         return;

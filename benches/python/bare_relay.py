@@ -1,4 +1,4 @@
-"""Serves rows that another Flight server sends, as they come. Both servers are those of Arrow C++.
+"""Forwards the rows of another Flight server. Both servers are those of Arrow C++.
 
     python bare_relay.py BARE
 
@@ -14,7 +14,7 @@ from pyarrow import flight
 
 
 class BareRelay(flight.FlightServerBase):
-    """A server that passes every ticket on. No row passes through Python: both streams are C++'s own."""
+    """A server that forwards every ticket. Both streams are implemented in C++, so no row passes through Python."""
 
     def __init__(self, bare: flight.FlightClient) -> None:
         super().__init__("grpc://127.0.0.1:0")

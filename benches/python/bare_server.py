@@ -1,4 +1,4 @@
-"""Serves the rows of a query from memory with a Flight server of Arrow C++, in the batches that a gateway has sent.
+"""Serves the rows of a query from memory with a Flight server of Arrow C++. The batches are those of the gateway.
 
     python bare_server.py GATEWAY QUERY
 
@@ -15,7 +15,9 @@ from pyarrow import flight
 
 
 class BareServer(flight.FlightServerBase):
-    """A server whose tickets are all for the same rows. No row passes through Python: the stream is C++'s own."""
+    """A server that returns the same rows for every ticket. The stream is implemented in C++, so no row passes through
+    Python.
+    """
 
     def __init__(self, rows: pa.Table) -> None:
         super().__init__("grpc://127.0.0.1:0")

@@ -1,4 +1,4 @@
-"""Benchmarks Python clients. It measures variants in turns, prints them as tables, and stores every sample.
+"""Benchmarks Python clients. Measures variants in turns, prints the results as tables, and stores every sample.
 
 python benches/python/bench.py --only python_concurrency --quick
 """
@@ -24,7 +24,7 @@ _TABLES = {module.TABLE: module for module in (python_concurrency, result_transf
 
 
 def main() -> None:
-    """Measures the tables that were asked for."""
+    """Measures the tables that the arguments name."""
     arguments = _parser().parse_args()
     size = arguments.size
     if arguments.mib is not None:

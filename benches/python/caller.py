@@ -2,8 +2,8 @@
 
     python caller.py CLIENT URI
 
-Each line of the input is `REQUESTS SEED QUESTION`. The program answers with the time of each of that number of
-requests.
+Each line of the input is `REQUESTS SEED QUESTION`. The program sends that number of requests, and answers with the time
+of each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Starts processes for a benchmark, which end with it."""
+"""Starts processes for a benchmark. They end when the benchmark ends."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The clients that are compared. A client's module is imported when the client is created, so that a program loads only
-the modules of its own client.
+"""The clients to compare. The module of a client is imported when the client is created, so that a program loads only
+the modules of the client that it uses.
 """
 
 from __future__ import annotations

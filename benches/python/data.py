@@ -27,8 +27,8 @@ def birds() -> str:
 
 
 def lines(mib: int) -> str:
-    """Returns the statement that creates the large table, which has about this size as Arrow data. It has integers,
-    doubles, dates and texts. Some columns have few different values, and some have many.
+    """Returns the statement that creates the large table, with about `mib` mebibytes of Arrow data. Its columns are
+    integers, doubles, dates and texts. Some columns have few different values, and some have many.
     """
     rows = (mib << 20) // _LINE_BYTES
     return (

@@ -1,4 +1,4 @@
-"""Measures how long a fresh process takes until it has an answer.
+"""Measures how long a fresh process takes to import a client, to connect, and to get answers.
 
 python first_request.py CLIENT URI KEY QUESTION
 """

@@ -1,4 +1,4 @@
-"""Creates a table. It is a program of its own, so that loading shares no pages with what is measured.
+"""Creates a table. It is a separate program, so that it shares no memory pages with the measured processes.
 
 python load.py URI STATEMENT
 """

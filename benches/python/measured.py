@@ -1,4 +1,4 @@
-"""Defines the stored results: every sample of every variant, in the form of all tables of the benchmarks."""
+"""Defines the stored results: every sample of every variant, in the format that all benchmarks use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 Sample = dict[str, float]
-"""The values that one turn of a variant measured, by metric. The name of a metric ends with its unit."""
+"""The values measured in one turn of a variant, by metric. The name of a metric ends with its unit."""
 
 
 class Spread(NamedTuple):
@@ -36,7 +36,7 @@ class Variant:
     parameters: dict[str, Any]
     """The parameters in which the variant differs from the others."""
     baseline: str | None = None
-    """The name of the variant that it is compared with."""
+    """The name of the variant that this one is compared with."""
     samples: dict[str, list[float]] = field(default_factory=dict)
     """The samples by metric, in the order of the turns."""
 
@@ -50,7 +50,7 @@ class Variant:
         return Spread.of(self.samples[metric])
 
     def ratio(self, other: Variant, metric: str) -> Spread:
-        """Returns the ratio of a metric to another variant's, turn by turn."""
+        """Returns the spread of the ratios of a metric to that of another variant, turn by turn."""
         pairs = zip(self.samples[metric], other.samples[metric], strict=True)
         return Spread.of(ours / theirs for ours, theirs in pairs)
 

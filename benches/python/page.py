@@ -1,4 +1,4 @@
-"""Writes results for people, as the pages of the other tables are written."""
+"""Writes the results as a page of Markdown, in the form of the pages of the other benchmarks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _cell(variant: Variant, other: Variant | None, metric: str) -> str:
     if metric not in variant.samples:
         return ""
     shown = _spread(variant.spread(metric))
-    # A ratio to nothing has no meaning.
+    # A ratio to zero has no meaning.
     if other is None or metric not in other.samples or min(other.samples[metric]) <= 0:
         return shown
     return f"{shown}, {_TIMES} {_spread(variant.ratio(other, metric))}"

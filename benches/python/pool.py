@@ -2,10 +2,10 @@
 
     python pool.py CLIENT POOL URI WORKERS
 
-The program prints an answer when all workers have connected and asked once. Then it answers each line of its input. The
-answer to `burst REQUESTS SEED` is the time of each of that number of requests, and the time of the whole burst. The
-answer to `footprint` is the memory and the number of threads of the program. The program keeps the memory and the
-threads that it has needed.
+The program prints an answer when all workers have connected and asked once. Then it answers each line of its input. For
+`burst REQUESTS SEED`, it sends that number of requests. The answer has the time of each request, and of the whole
+burst. The answer to `footprint` is the memory and the number of threads of the program. After a burst, the program
+keeps its memory and its threads.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _of_worker = _OfWorker()
 
 
 def join(client: str | Client, uri: str, barrier: Any) -> None:
-    """Starts a worker. It waits until all workers have asked once, so that every worker takes part in the bursts."""
+    """Starts a worker, and waits until all workers have asked once. So every worker takes part in the bursts."""
     _of_worker.client = CLIENTS[client](uri) if isinstance(client, str) else client
     ask(1)
     barrier.wait()
@@ -82,7 +82,7 @@ def burst(pool: Executor, requests: int, seed: int) -> dict[str, Any]:
 
 
 def footprint() -> dict[str, float]:
-    """Returns the footprint of this process and all processes that it has started."""
+    """Returns the memory and the number of threads of this process and all processes that it has started."""
     members = procfs.family(os.getpid())
     memory = procfs.memory(members)
     return {

@@ -16,9 +16,9 @@ class Memory(NamedTuple):
     """The memory of some processes together, in bytes."""
 
     pss: int
-    """Memory in which shared pages are counted once: each process has its part of them."""
+    """Proportional set size. Each process has a share of its shared pages, so that the sum counts them once."""
     peak_rss: int
-    """Sum of the processes' own peaks. Shared pages are counted for each process."""
+    """Sum of the peaks of the processes. Shared pages count once for each process."""
 
 
 def processor_seconds(processes: Iterable[int]) -> float:

@@ -79,7 +79,7 @@ def _pools(client: str, size: Size) -> list[Variant]:
 
 
 def _askers(who: str) -> list[Variant]:
-    """Returns a variant for each question and client. The clients of a question are next to each other."""
+    """Returns a variant for each question and client, ordered by question."""
     return [
         Variant(
             f"{client}, {who}, {question}",
@@ -142,7 +142,7 @@ def _one_by_one(variant: Variant, uri: str, log: Path, size: Size, programs: Exi
 
 
 def _first_request(variant: Variant, uri: str, log: Path) -> Measure:
-    """Starts a program for each turn, which ends after its requests."""
+    """Starts a program in each turn. The program ends after its requests."""
 
     def measure() -> Sample:
         arguments = (variant.parameters["client"], uri, next(_seeds), variant.parameters["question"])

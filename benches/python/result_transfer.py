@@ -35,7 +35,7 @@ processors. If there are few processors, the total processor time determines the
 _WORKERS = 4
 _MB = 1e6
 _BARE_DROPPED, _BARE_KEPT = "bare server, pyarrow, dropped", "bare server, pyarrow, kept"
-# All ways in their order, each with the variant that it is compared with.
+# All variants in the order of the table, each with the variant that it is compared with.
 _WAYS = {
     _BARE_DROPPED: None,
     "bare relay, pyarrow, dropped": _BARE_DROPPED,

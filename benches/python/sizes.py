@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a run. The numbers of turns are those of counted turns. One more turn comes first to warm up."""
+    """The size of a run. The numbers of turns do not include the first turn, which warms up."""
 
     name: str
     turns: int
-    """Counted turns of variants that take a second or less."""
+    """Turns of variants that take a second or less."""
     pool_turns: int
-    """Counted turns of variants that start a pool. They are few, because starting processes takes seconds."""
+    """Turns of variants that start a pool. They are few, because starting processes takes seconds."""
     pool_workers: int
     bursts: int
     """Bursts of 100 requests to a pool, in one turn."""

@@ -1,4 +1,4 @@
-"""Measures variants in turns. A machine that is slow for a while is then slow for all of them."""
+"""Measures variants in turns. If the machine is slow for a while, all variants are measured slow."""
 
 from __future__ import annotations
 

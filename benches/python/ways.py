@@ -1,4 +1,4 @@
-"""The ways to read all rows of a query into pyarrow. Each way connects once, and then reads at every call."""
+"""The ways to read all rows of a query into pyarrow. Each way connects once, and then reads all rows at each call."""
 
 from __future__ import annotations
 

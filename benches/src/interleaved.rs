@@ -1,4 +1,5 @@
-//! A machine that is slow for a while is then slow for all variants.
+//! Variants are measured in turns, so that a machine that is slow for a while is slow for all of
+//! them.
 
 use anyhow::{Context, Result};
 use futures::future::LocalBoxFuture;
@@ -47,7 +48,7 @@ pub struct Turns {
     pub counted: usize,
 }
 
-/// Measures all candidates. Each turn measures one candidate after another.
+/// Measures all candidates. Each turn measures each candidate once.
 ///
 /// # Errors
 /// Returns the errors of the candidates, with their names.

@@ -17,7 +17,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Returns this machine as Linux describes it. What Linux does not tell is "unknown".
+    /// Returns this machine as Linux describes it. A text that Linux does not report is "unknown",
+    /// and an unreported memory size is 0.
     pub fn this() -> Self {
         let distribution = value_of("/etc/os-release", "PRETTY_NAME", '=');
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease");

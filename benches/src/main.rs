@@ -106,8 +106,9 @@ fn installed_ballista(program: &Path) -> PathBuf {
     build.join("ballista").join("bin")
 }
 
-/// Runs one table after another. A table that fails does not keep the others from being measured. A
-/// table whose program is not installed is skipped, and fails only if it was asked for by name.
+/// Runs one table after another. If a table fails, the others are still measured, and the error
+/// names it. A table whose program is not installed is skipped, and fails only if it was asked for
+/// by name.
 async fn run(
     bench: &Bench,
     tables: &[BenchTable],

@@ -44,7 +44,7 @@ impl RowShape {
     /// Returns a batch of `rows` rows.
     ///
     /// # Errors
-    /// Returns no error that is known, because the columns match the schema.
+    /// No error is expected, because the columns match the schema.
     pub fn batch(self, rows: usize) -> Result<RecordBatch> {
         let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values((0i64..).take(rows)));
         let mut columns = vec![Arc::clone(&numbers), numbers];

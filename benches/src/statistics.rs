@@ -33,8 +33,8 @@ pub fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// Returns the smallest sample that is at least as large as this percentage of the samples (nearest
-/// rank). Returns 0 if there are no samples.
+/// Returns a percentile by the nearest rank: the smallest sample that is at least as large as
+/// `hundredths` percent of the samples. Returns 0 if there are no samples.
 pub fn percentile(samples: &[f64], hundredths: u32) -> f64 {
     let sorted = sorted(samples);
     let rank = (sorted.len() * hundredths as usize).div_ceil(100);

@@ -6,8 +6,8 @@ use volary_flight_proto::{Error, Result};
 
 use crate::shard_key;
 
-/// Maximum number of shards of a table. Each shard is a file and takes a number in every ticket, so
-/// more shards would only add costs.
+/// Maximum number of shards of a table. Each shard has its own files, and tickets list the shards,
+/// so more shards would only add costs.
 pub(crate) const MAX_SHARDS: u32 = 65_536;
 
 /// A table that is to be created.
@@ -17,14 +17,14 @@ pub struct TableDefinition {
     pub name: String,
     /// The columns of the table.
     pub schema: SchemaRef,
-    /// How the rows of the table are distributed.
+    /// The distribution of the table's rows.
     pub kind: DefinitionKind,
     /// Positions of the columns that segments are sorted by. If it is empty, segments are sorted by
     /// the shard key.
     pub sort_key: Vec<usize>,
 }
 
-/// How the rows of a table that is to be created are distributed.
+/// The distribution of the rows of a table that is to be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefinitionKind {
     /// The rows are distributed over shards.
@@ -39,7 +39,7 @@ pub enum DefinitionKind {
     Reference,
 }
 
-/// What happens to an existing table that has the name of the table that is to be created.
+/// What to do if a table of the same name exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfExists {
     /// The existing table stays, and the statement fails.
@@ -54,7 +54,7 @@ impl TableDefinition {
     /// Refuses a definition that cannot be a table.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT`, with the table and the column.
+    /// `INVALID_ARGUMENT`, with the table and the column; `INTERNAL` if a key refers to no column.
     pub(super) fn check(&self) -> Result<()> {
         let refuse = |what: String| Err(Error::invalid(format!("table \"{}\": {what}", self.name)));
         if self.name.is_empty() {
@@ -132,7 +132,7 @@ impl TableDefinition {
         })
     }
 
-    /// Returns the columns that segments are sorted by.
+    /// Returns the positions of the columns that segments are sorted by.
     pub(super) fn effective_sort_key(&self) -> Vec<usize> {
         match self.kind {
             DefinitionKind::Sharded { key, .. } if self.sort_key.is_empty() => {

@@ -129,8 +129,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a table, and with it the failed writes to it, whose rows no query can read any more.
-    /// Also removes the placement of the table if no other table uses it.
+    /// Removes a table and its failed writes, whose rows no query can read any more. Also removes
+    /// the placement of the table if no other table uses it.
     pub(super) fn remove_table(&mut self, table: &Table) {
         let id = table.id();
         self.delete::<TableRecord>(&id.0.to_string());
@@ -185,7 +185,8 @@ impl Draft {
             let view = Arc::new(view.with_owner(owner));
             self.put_view(&view)?;
         }
-        // A new `Access` keeps plans from being used that were made with the former owner's rights.
+        // A plan is reused only with the `Access` that it was made with. A new `Access` rules out
+        // plans that were made with the former owner's rights.
         self.state.access = Arc::new(Access::clone(&self.state.access));
         Ok(())
     }

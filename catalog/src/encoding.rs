@@ -7,7 +7,7 @@ use prost::Message;
 use volary_flight_proto::ipc;
 
 /// Maximum encoded size of a smallest or largest value, in bytes. A larger value is not kept,
-/// because it would be written again with every load.
+/// because each write to the table stores the statistics anew.
 const MAX_SCALAR_BYTES: usize = 256;
 
 /// Encodes a schema as an Arrow IPC message in hexadecimal.

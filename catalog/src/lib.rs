@@ -21,8 +21,7 @@ mod definition;
 mod draft;
 /// Encodes bytes, schemas and values as hexadecimal text, because the catalog's records are JSON.
 mod encoding;
-/// Keeps the incarnations of the catalog, by which workers find out that it was restored from a
-/// backup.
+/// Keeps the incarnations of the catalog, which reveal that it was restored from a backup.
 mod lineage;
 /// Checks the names of tables, views, saved queries, users, roles and tokens.
 mod name;
@@ -41,8 +40,7 @@ mod state;
 /// Keeps the statistics of tables up to date with each committed write, so that planning asks no
 /// worker.
 mod statistics;
-/// Defines what the catalog needs from a metadata store: it keeps keys with values, and changes
-/// several of them at once or not at all.
+/// Defines what the catalog needs from a metadata store: atomic changes of several keys.
 mod store;
 /// Represents tables and views as the rest of the gateway sees them.
 mod table;
@@ -54,7 +52,7 @@ mod tests;
 mod views;
 /// Keeps the list of workers.
 mod workers;
-/// Reads what a write adds to its table from the answers of the workers that took its rows.
+/// Computes what a write adds to its table, from the answers of the workers that took its rows.
 mod write_summary;
 /// Opens and commits writes, aborts failed ones, and forgets them when their rows are deleted.
 mod writes;
@@ -83,8 +81,8 @@ use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 use draft::Draft;
 use records::ClusterRecord;
 
-/// Maximum number of times that a change is decided. It is decided again if somebody else changed
-/// the store in the meantime.
+/// Maximum number of attempts at a change. A change is decided again if somebody else changed the
+/// store in the meantime.
 const MAX_ATTEMPTS: usize = 10;
 
 /// The catalog. Clones share the same state and store.

@@ -34,7 +34,7 @@ pub enum LineageVerdict {
 }
 
 /// Begins a new incarnation. The previous incarnation is forgotten if it gave out no write, because
-/// then no worker has rows of it.
+/// then no worker has rows of it. An incarnation that recovered the catalog is kept.
 pub(super) fn begin_incarnation(draft: &mut Draft) -> Result<()> {
     let first_write = draft.state().cluster.next_write;
     let mut lineage = draft.state().lineage.as_ref().clone();
@@ -57,8 +57,8 @@ fn new_incarnation_id() -> u32 {
 }
 
 impl Catalog {
-    /// Lets the next start of the gateway succeed although workers have rows of writes that the
-    /// catalog does not know. The workers set these rows aside.
+    /// Makes the next start of the gateway recover the catalog: workers set aside the rows of
+    /// writes that the catalog does not know, instead of the gateway refusing all statements.
     ///
     /// # Errors
     /// The errors of the store.
@@ -87,7 +87,7 @@ impl CatalogState {
         }
     }
 
-    /// Returns what becomes of a worker that knows these incarnations, oldest first, and that has
+    /// Returns the verdict on a worker that knows these incarnations, oldest first, and that has
     /// rows of writes up to `max_write`.
     pub fn judge_lineage(&self, known: &[Incarnation], max_write: u64) -> LineageVerdict {
         let ours = &self.lineage.incarnations;
@@ -194,8 +194,8 @@ mod tests {
         let behind = known(&[(10, 1)]);
         let follows = LineageVerdict::Adopt(lineage(30, 10, 4));
         assert_eq!(state.judge_lineage(&behind, 3), follows);
-        // It has a write that this catalog gave out only in an incarnation that the worker does not
-        // know.
+        // The worker has a write that this catalog gave out only in an incarnation that the worker
+        // does not know.
         let from_write = WriteId(4);
         let conflicts = LineageVerdict::Conflict { from_write };
         assert_eq!(state.judge_lineage(&behind, 4), conflicts);

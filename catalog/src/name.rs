@@ -4,8 +4,9 @@ use volary_flight_proto::{Error, Result};
 const MAX_BYTES: usize = 255;
 
 /// Characters that are invisible, or that change the direction of the text around them. With them,
-/// two different names could look the same. They are the general category Cf of Unicode 16, without
-/// the visible ones that belong to scripts.
+/// two different names could look the same. These are the general category Cf of Unicode 16,
+/// without visible characters and without the controls of notations (hieroglyphs, shorthand,
+/// music).
 const INVISIBLE: [std::ops::RangeInclusive<char>; 9] = [
     '\u{ad}'..='\u{ad}',
     '\u{61c}'..='\u{61c}',

@@ -15,7 +15,7 @@ pub struct OpenWrite {
 }
 
 impl OpenWrite {
-    /// Creates the guard. It must be called within a runtime, which later runs the abort.
+    /// Creates the guard. Must be called within a runtime, which later runs the abort.
     pub(super) fn new(catalog: Catalog, id: WriteId) -> Self {
         Self {
             id,

@@ -35,7 +35,7 @@ pub(super) trait Record: Serialize + DeserializeOwned {
     /// Returns the part of the key after the prefix.
     fn name(&self) -> String;
 
-    /// Returns the oldest format that has everything that the record says.
+    /// Returns the oldest format that can express this record.
     fn format(&self) -> u32 {
         FIRST_FORMAT
     }
@@ -81,10 +81,10 @@ pub(super) struct ClusterRecord {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LineageRecord {
     /// The incarnations, oldest first. Incarnations that gave out no write are left out, except the
-    /// last one.
+    /// last one and those that recovered the catalog.
     pub(super) incarnations: Vec<IncarnationRecord>,
-    /// Says whether the next incarnation may begin although workers have rows of writes that the
-    /// catalog does not know.
+    /// Says whether the next incarnation recovers the catalog: workers set aside the rows of writes
+    /// that the catalog does not know.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) recovers: bool,
 }
@@ -97,8 +97,8 @@ pub(super) struct IncarnationRecord {
     /// The first write that the incarnation gave out. If it gave out none, the first that it would
     /// have given out.
     pub(super) first_write: u64,
-    /// Says whether the incarnation began although workers had rows of writes that the catalog did
-    /// not know.
+    /// Says whether the incarnation recovered the catalog: an operator agreed to lose the rows of
+    /// writes that the catalog did not know.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) recovered: bool,
 }
@@ -127,7 +127,7 @@ pub(super) struct TableRecord {
     pub(super) schema: String,
     /// Names and types of the columns, for people who read the record.
     pub(super) columns: Vec<String>,
-    /// How the rows of the table are distributed.
+    /// The distribution of the table's rows.
     pub(super) kind: TableKind,
     /// Positions of the columns that segments are sorted by.
     pub(super) sort_key: Vec<usize>,
@@ -144,7 +144,7 @@ pub(super) struct TableRecord {
     pub(super) created_at_ms: i64,
 }
 
-/// How the rows of a table are distributed.
+/// The distribution of a table's rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TableKind {
@@ -174,7 +174,7 @@ pub(super) enum TableState {
     Creating(WriteId),
 }
 
-/// What a table holds.
+/// The statistics of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StatisticsRecord {
     /// The id of the table.
@@ -185,7 +185,7 @@ pub(super) struct StatisticsRecord {
     pub(super) columns: Vec<ColumnRecord>,
 }
 
-/// What a shard holds.
+/// The statistics of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ShardRecord {
     /// The number of the shard.
@@ -202,7 +202,7 @@ pub(super) struct ShardRecord {
     pub(super) tally: Option<u32>,
 }
 
-/// What a column holds.
+/// The statistics of a column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ColumnRecord {
     /// Number of NULLs, if known.
@@ -222,8 +222,8 @@ pub(super) struct ViewRecord {
     pub(super) sql: String,
     /// The columns of the view: an Arrow IPC message in hexadecimal.
     pub(super) schema: String,
-    /// The owner of the view, with whose rights it reads. `None` if there was no user when it was
-    /// created.
+    /// The owner of the view. The view reads with the owner's rights. `None` if there was no user
+    /// when it was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) owner: Option<String>,
     /// Time of creation, in milliseconds since 1970.
@@ -265,8 +265,8 @@ pub fn format_parameters(parameters: &[QueryParameter]) -> String {
     format!("({})", parameters.join(", "))
 }
 
-/// The worker of each shard, for all tables of one shard count. Sharing it makes these tables
-/// co-located.
+/// The worker of each shard, for all tables of one shard count. These tables are co-located,
+/// because they share the placement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PlacementRecord {
     /// Number of shards.

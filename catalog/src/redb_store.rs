@@ -102,8 +102,7 @@ impl RedbStore {
         let file = Arc::clone(&self.file);
         let task = tokio::task::spawn_blocking(move || work(&file)).await;
         task.unwrap_or_else(|source| {
-            // redb checks what it reads, but it panics on a damaged page of a kind that it does not
-            // expect.
+            // redb checks what it reads, but panics if damage gives a page an unexpected kind.
             Err(E::from(Error::with_source(
                 ErrorCode::DataLoss,
                 format!(
@@ -225,8 +224,8 @@ impl StoreFile {
     }
 
     /// Checks the file against its own checksums, which redb does not do by itself. The check runs
-    /// on a copy in memory: redb rolls back what it finds damaged, and acknowledged changes with
-    /// it.
+    /// on a copy in memory, because redb repairs damage by a rollback, which may undo acknowledged
+    /// changes.
     fn check(&self) -> Result<()> {
         let content = fs::read(&self.path).map_err(|source| {
             Error::io(

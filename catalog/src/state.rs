@@ -303,7 +303,7 @@ impl CatalogState {
             })
     }
 
-    /// Refuses an action on a table or view for which these rights have no privilege.
+    /// Checks that these rights include a privilege on a table or view.
     ///
     /// # Errors
     /// `PERMISSION_DENIED`, with who can grant the privilege and how; `NOT_FOUND` if a user with

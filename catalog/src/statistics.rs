@@ -8,7 +8,7 @@ use volary_flight_proto::tally::Tally;
 use super::encoding;
 use super::records::{ColumnRecord, ShardRecord, StatisticsRecord};
 
-/// What a table holds as of the last committed write.
+/// The statistics of a table as of the last committed write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableStatistics {
     /// Number of rows.
@@ -21,7 +21,7 @@ pub struct TableStatistics {
     pub columns: Vec<ColumnStatistics>,
 }
 
-/// What a shard holds.
+/// The statistics of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardStatistics {
     /// Number of rows.
@@ -51,7 +51,8 @@ impl Default for ShardStatistics {
 pub(super) struct TableDelta {
     /// Number of rows in all shards.
     pub(super) rows: u64,
-    /// What each shard gets. A map, because a write may touch only a few of thousands of shards.
+    /// What the write adds to each shard. It is a map, because a write may touch only a few of
+    /// thousands of shards.
     pub(super) shards: BTreeMap<u32, ShardDelta>,
     /// The statistics of each column of the new rows, in the order of the table.
     pub(super) columns: Vec<ColumnStatistics>,
@@ -74,7 +75,7 @@ impl ShardDelta {
 }
 
 impl TableDelta {
-    /// Returns the summary of a write without rows to a table with `columns` columns.
+    /// Returns the delta of a write without rows to a table with `columns` columns.
     pub(super) fn empty(columns: usize) -> Self {
         Self {
             rows: 0,
@@ -83,7 +84,7 @@ impl TableDelta {
         }
     }
 
-    /// Adds what another worker took of the same write.
+    /// Adds the delta of the same write on another worker.
     pub(super) fn add(&mut self, other: &Self) {
         add_columns(&mut self.columns, self.rows, &other.columns, other.rows);
         for (shard, added) in &other.shards {
@@ -93,7 +94,7 @@ impl TableDelta {
     }
 }
 
-/// What a column holds.
+/// The statistics of a column.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ColumnStatistics {
     /// Number of NULLs, if known.

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use volary_flight_proto::{Error, Result};
 
-/// Keys with values that are changed in optimistic transactions. The embedded store is one file. A
-/// store that several gateways share (etcd) would have the same interface.
+/// A store of keys and values that are changed in optimistic transactions. The embedded store is
+/// one file. A store that several gateways share (etcd) would have the same interface.
 #[async_trait]
 pub trait MetadataStore: Debug + Send + Sync {
     /// Returns everything that is stored, as of one moment.
@@ -19,7 +19,8 @@ pub trait MetadataStore: Debug + Send + Sync {
     /// the new revision, which becomes the version of all keys that were put.
     ///
     /// # Errors
-    /// [`CommitError`]. With either error nothing was changed, as far as the store can know.
+    /// [`CommitError`]. Nothing was changed, unless the message of [`CommitError::Failed`] says
+    /// that this is unknown.
     async fn commit(
         &self,
         expected: Vec<ExpectedVersion>,

@@ -70,7 +70,7 @@ impl Table {
         &self.record.name
     }
 
-    /// Returns the columns of the table, with DataFusion's own types.
+    /// Returns the columns of the table, with the Arrow types that are stored.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -190,7 +190,7 @@ impl Table {
         self.record.replaces
     }
 
-    /// Returns the same table with other statistics, as one that exists.
+    /// Returns the same table with other statistics, in the state [`TableState::Live`].
     pub(super) fn as_live(&self, statistics: TableStatistics) -> Self {
         let mut record = self.record.as_ref().clone();
         record.state = TableState::Live;
@@ -207,7 +207,7 @@ impl Table {
     }
 }
 
-/// Converts the position of a column. No table has 2³² columns, because definitions are checked.
+/// Converts the position of a column. No table has 2³² columns.
 fn column_number(column: usize) -> u32 {
     u32::try_from(column).unwrap_or(u32::MAX)
 }
@@ -257,8 +257,8 @@ impl View {
         &self.record.name
     }
 
-    /// Returns the owner of the view, with whose rights it reads. Returns `None` if there was no
-    /// user when it was created.
+    /// Returns the owner of the view. The view reads with the owner's rights. Returns `None` if
+    /// there was no user when it was created.
     pub fn owner(&self) -> Option<&str> {
         self.record.owner.as_deref()
     }

@@ -65,7 +65,7 @@ impl Catalog {
     /// that it [replaces](IfExists::Replace) stays until the commit.
     ///
     /// # Errors
-    /// The same errors as [`Self::create_table`].
+    /// The errors of [`Self::create_table`]. `ALREADY_EXISTS` also for [`IfExists::Keep`].
     pub async fn begin_create(
         &self,
         definition: TableDefinition,
@@ -148,7 +148,7 @@ fn check_may_replace(draft: &Draft, table: &Table, by: &Rights) -> Result<()> {
     by.check_owner(table.name(), table.owner())
 }
 
-/// Returns the owner of a new table. A table that replaces another one keeps the owner of that one.
+/// Returns the owner of a new table. A replacement keeps the owner of the replaced table.
 fn owner_of_new_table(replaced: Option<&Table>, by: &Rights) -> Option<String> {
     let owner = replaced.map_or_else(|| by.owner(), Table::owner);
     owner.map(str::to_owned)

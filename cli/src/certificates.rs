@@ -12,8 +12,8 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use crate::args::CertificatesArgs;
 use crate::terminal;
 
-/// File name of the authority, without its extension. When the authority signs again, it is built
-/// from its key and [`AUTHORITY_NAME`].
+/// File name of the authority, without its extension. Later runs rebuild the authority from its key
+/// and [`AUTHORITY_NAME`].
 const AUTHORITY: &str = "authority";
 const AUTHORITY_NAME: &str = "Volary cluster authority";
 const NODE: &str = "node";

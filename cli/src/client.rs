@@ -103,8 +103,8 @@ impl Client {
                 .metadata()
                 .get("authorization")
                 .and_then(|value| value.to_str().ok());
-            // A gateway answers a login with a token for the session. If it is shown a token, it
-            // sends no other one, and the session keeps the token that was shown.
+            // A gateway answers a login by password with a token for the session. A client that
+            // logs in with a token gets no other one, and keeps using its own.
             let token = returned_authorization
                 .unwrap_or(target.authorization())
                 .strip_prefix("Bearer ")
@@ -166,7 +166,7 @@ impl Client {
         }
     }
 
-    /// Cancels a statement that was polled.
+    /// Cancels the statement that `info` describes.
     ///
     /// # Errors
     /// Returns an error if the statement has ended, or can no longer be cancelled.
@@ -192,8 +192,8 @@ impl Client {
         Ok(request)
     }
 
-    /// Runs a statement to its end and counts its rows. It also works with a server that sends
-    /// other columns than it announced.
+    /// Runs a statement to its end and counts its rows. Also works with a server that sends other
+    /// columns than it announced.
     ///
     /// # Errors
     /// Returns the errors of the statement.
@@ -262,7 +262,7 @@ impl Client {
 /// The progress of a statement.
 #[derive(Debug)]
 pub struct StatementProgress<'a> {
-    /// The information by which the statement can be cancelled.
+    /// The information that [`Client::cancel`] needs.
     pub info: &'a FlightInfo,
     /// The progress from 0 to 1, or `None` if it is not known.
     pub progress: Option<f64>,

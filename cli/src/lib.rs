@@ -2,7 +2,7 @@
 //! whole cluster in one line.
 //!
 //! [`args`] reads the command line, [`settings`] adds the file and the environment, and [`run`]
-//! chooses the command. [`gateway`], [`worker`] and [`local`] are processes that serve. [`sql`] and
+//! chooses the command. [`gateway`], [`worker`] and [`local`] run processes that serve. [`sql`] and
 //! [`status`] are clients of such a process. [`demo`] is both.
 
 /// Defines the command line: commands, arguments and flags.

@@ -1,5 +1,5 @@
-//! The gateway and the workers of `volary local` talk Flight over loopback, as the nodes of any
-//! cluster talk over the network.
+//! The gateway and the workers of `volary local` communicate over Flight on loopback, as the nodes
+//! of other clusters do over the network.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -290,8 +290,8 @@ fn worker_config(
         ..worker
     };
     config.memory.limit = size(memory_bytes / workers);
-    // The workers share the cores. If each worker used all cores, a query over all workers would be
-    // cut into far too many pieces.
+    // The workers share the cores. If each worker used all cores, a query over all workers would
+    // have far too many partitions.
     config
         .execution
         .target_partitions

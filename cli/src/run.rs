@@ -14,7 +14,7 @@ use crate::{certificates, demo, gateway, local, logging, sql, status, terminal, 
 /// Exit code of a command that failed.
 const EXIT_FAILED: u8 = 1;
 /// Exit code for a wrong command line or wrong settings, in which case nothing was started. clap
-/// uses the same code for what it refuses itself.
+/// uses the same code for arguments that it refuses.
 const EXIT_WRONG_SETTINGS: u8 = 2;
 
 /// Runs the command that the process was started with. Prints an error as one line on standard

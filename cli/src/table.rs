@@ -4,7 +4,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 const SEPARATOR: &str = "  ";
 const ELLIPSIS: char = '…';
-/// Width to which a column may be cut so that the table fits the terminal.
+/// Smallest width to which a column is cut to make the table fit the terminal.
 const MIN_WIDTH: usize = 6;
 
 /// A table of text cells with headings.
@@ -159,7 +159,8 @@ impl TextTable {
     }
 }
 
-/// Makes columns narrower, the widest first, until they fit. Returns how many columns were removed.
+/// Narrows the widest columns until all fit, but none below [`MIN_WIDTH`]. If that is not enough,
+/// removes columns at the end. Returns the number of removed columns.
 fn fit_widths(widths: &mut Vec<usize>, available: usize) -> usize {
     let total = |widths: &[usize]| {
         widths.iter().sum::<usize>() + SEPARATOR.len() * widths.len().saturating_sub(1)

@@ -12,15 +12,15 @@ use futures::{Stream, StreamExt};
 
 use crate::linger::Linger;
 
-/// The fewest rows that a split aims at, however large they are.
+/// Smallest number of rows that a batch is split to, however large the rows are.
 const MIN_ROWS: usize = 1;
-/// The most rows of a batch, however small they are.
+/// Largest number of rows of a batch, however small the rows are.
 const MAX_ROWS: usize = 256 * 1024;
 
 /// Unused bytes of a buffer that are not worth a copy.
 const SPARE_BYTES: usize = 1024;
 
-/// A stream that joins small batches and splits large ones. Each batch then has about half of
+/// A stream that joins small batches and splits large ones. Most batches then take about half of
 /// `target_bytes` to all of it. The first batch is sent as soon as the input has nothing more
 /// ready, so that a small answer does not wait. Later batches wait a few milliseconds for more
 /// rows.
@@ -71,7 +71,7 @@ where
                 let rows = target_rows(batch, self.target_bytes);
                 self.target_rows = rows;
                 let coalescer = BatchCoalescer::new(self.schema.clone(), rows);
-                // Joining a batch of at least that size to others is not worth the copy.
+                // A batch of more than half the target is not worth the copy that joining takes.
                 let coalescer = coalescer.with_biggest_coalesce_batch_size(Some(rows / 2));
                 self.coalescer.insert(coalescer)
             }
@@ -93,8 +93,8 @@ where
         Ok(Some(compact(batch)?))
     }
 
-    /// Returns all buffered rows as one batch. The next batch of the input sets a new target of
-    /// rows.
+    /// Returns all buffered rows as one batch. The next batch of the input then sets a new target
+    /// number of rows.
     fn flush(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
         let Some(mut coalescer) = self.coalescer.take() else {
             return Ok(None);

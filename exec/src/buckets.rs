@@ -1,6 +1,6 @@
-//! A row's hash determines its *partition*, which is the one that DataFusion's own repartitioning
-//! would choose, and its *round*. Once a partition of the gateway has merged a round of all
-//! workers, the groups of that round are complete and their memory is freed.
+//! A row's hash determines its *partition* and its *round*. The partition is the one that
+//! DataFusion's own repartitioning would choose. Once a partition of the gateway has merged a round
+//! of all workers, the groups of that round are complete and their memory is freed.
 
 use std::ops::Range;
 
@@ -44,8 +44,9 @@ pub struct DividedRows {
 }
 
 impl Buckets {
-    /// Creates a division by the hash of these columns. Rows with equal values in them belong
-    /// together, like the rows of an aggregate's group. Counts of zero are replaced by one.
+    /// Creates a division by the hash of these columns. Rows with equal values in these columns
+    /// have the same bucket, like the rows of an aggregate's group. Counts of zero are replaced by
+    /// one.
     pub fn new(columns: Vec<usize>, partitions: usize, rounds: usize) -> Self {
         Self {
             columns,
@@ -102,8 +103,8 @@ impl Buckets {
     /// Fails if a column does not exist or cannot be hashed.
     pub fn divide(&self, batch: &RecordBatch) -> Result<DividedRows> {
         let buckets = self.buckets_of(batch)?;
-        // This is a counting sort. An element of `next` is first the number of rows before those of
-        // its bucket, and then, while rows are placed, the place of the bucket's next row.
+        // This is a counting sort. First, `next` is filled with the place of each bucket's first
+        // row. While rows are placed, it advances to the place of the bucket's next row.
         let mut next = vec![0_u32; self.count() + 1];
         for bucket in &buckets {
             next[bucket + 1] += 1;
@@ -131,8 +132,8 @@ impl Buckets {
     fn buckets_of(&self, batch: &RecordBatch) -> Result<Vec<usize>> {
         let columns: Vec<ArrayRef> = batch.project(&self.columns)?.columns().to_vec();
         let mut hashes = vec![0; batch.num_rows()];
-        // DataFusion's own repartitioning uses the same hash, which divides the other inputs of a
-        // join.
+        // DataFusion's repartitioning, which may divide the other input of a join, uses the same
+        // hash.
         create_hashes(
             &columns,
             REPARTITION_RANDOM_STATE.random_state(),

@@ -1,6 +1,6 @@
 //! An `IN` list has one expression for each of its values. With thousands of values, sending the
-//! list and rewriting it for each opened file costs more than evaluating it. A key set is one
-//! array.
+//! list and rewriting it for each opened file costs more than evaluating it. A key set has all
+//! values in one array.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -61,7 +61,7 @@ impl KeySetExpr {
     /// cannot be looked up.
     pub fn from_scalars(key: Arc<dyn PhysicalExpr>, values: HashSet<ScalarValue>) -> Result<Self> {
         let values = ScalarValue::iter_to_array(values)?;
-        // Sorting makes equal sets equal bytes.
+        // Equal sets are encoded to equal bytes if they are sorted.
         Self::try_new(key, sort(&values, None)?)
     }
 
@@ -137,8 +137,8 @@ impl fmt::Display for KeySetExpr {
     }
 }
 
-// Sets are compared by identity: clones of one set are equal. Nothing requires that other equal
-// sets are recognised as equal.
+// Sets are compared by identity: only clones of one set are equal. Nothing requires that other sets
+// with the same values are recognised as equal.
 impl PartialEq for KeySetExpr {
     fn eq(&self, other: &Self) -> bool {
         self.key.as_ref() == other.key.as_ref() && Arc::ptr_eq(&self.set, &other.set)

@@ -1,4 +1,4 @@
-//! What gateways and workers need to run plans, and DataFusion does not provide.
+//! Provides what gateways and workers need to run plans and DataFusion does not have.
 //!
 //! - [`run::make_runnable`] wraps operators, so that plans stop when their query has ended and
 //!   compute in turns.

@@ -6,8 +6,8 @@ use tokio::time::{Sleep, sleep};
 
 const LINGER: Duration = Duration::from_millis(10);
 
-/// The wait of rows that are ready. The first rows of a stream do not wait, so that a small answer
-/// is not delayed. Later rows wait a few milliseconds.
+/// Timer for ready rows that wait for more rows. The first rows of a stream do not wait, so that a
+/// small answer is not delayed. Later rows wait a few milliseconds.
 #[derive(Debug, Default)]
 pub struct Linger {
     has_sent: bool,

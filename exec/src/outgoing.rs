@@ -8,12 +8,12 @@ use crate::batches::used_bytes;
 
 /// Number of copies of a batch: the converted batch, its message, and the frames of the message.
 const COPIES: usize = 3;
-/// Size in bytes up to which batches are sent whatever memory the process has. Batches are larger
-/// only if single values are large.
+/// Size in bytes up to which batches are sent without a reservation. Batches are larger only if
+/// single values are large.
 const LARGE_BYTES: usize = 16 << 20;
 
-/// Wraps a stream of batches that are copied before the next batch is asked for. A large batch ends
-/// the stream with `ResourcesExhausted` if the process has no memory for its copies.
+/// Reserves process memory for the copies of each large batch, until the next batch is requested.
+/// If there is too little memory, the batch is replaced by the error `ResourcesExhausted`.
 pub fn reserve_outgoing<S>(
     batches: S,
 ) -> impl Stream<Item = Result<RecordBatch, DataFusionError>> + Send + Unpin
@@ -25,7 +25,7 @@ where
         drop(reservation.take());
         let batch = batch?;
         // The memory that a batch holds is quickly computed, and is at least what its rows use. So
-        // few batches are checked more closely.
+        // only few batches are checked more closely.
         if batch.get_array_memory_size() <= LARGE_BYTES {
             return Ok(batch);
         }

@@ -1,11 +1,11 @@
-//! Fixed-width values and views take few bytes, however long the text of a view is. Other texts and
-//! nested values are copied whole.
+//! A copy of a fixed-width value or a view takes few bytes, however long the text of the view is.
+//! Other texts and nested values are copied whole.
 
 use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, RecordBatch};
 use arrow::datatypes::DataType;
 
-/// Size of a view in bytes. It also stands for the part of a variable-width value beside its
-/// content.
+/// Size of a view in bytes. It is also the estimate of what a variable-width value takes in
+/// addition to its content.
 const HEAD_BYTES: usize = 16;
 
 /// Returns whether copying one value of the type may take many bytes.

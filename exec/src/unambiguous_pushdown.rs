@@ -26,9 +26,8 @@ use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 /// DataFusion's `FilterPushdown`, applied only where names are unambiguous: to the largest subtrees
 /// in which no operator below the root has an ambiguous name. A name is ambiguous if two columns
-/// have it, or if it leads to a column of the operator's input that is not the one it is made from.
-/// (The root receives no filters, and the filters that it makes itself use the columns of its
-/// inputs.)
+/// have it, or if a column of the operator's input has it and is not the source of its values. (The
+/// root receives no filters, and the filters that it makes itself use the columns of its inputs.)
 #[derive(Debug)]
 pub struct UnambiguousPushdown(pub Arc<dyn PhysicalOptimizerRule + Send + Sync>);
 

@@ -67,7 +67,7 @@ pub struct AbortWrite {
 }
 
 /// Asks a worker for its report, and says what the worker may delete. A gateway sends this question
-/// to each worker that it knows, again and again.
+/// periodically to each worker that it knows.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Report {
     /// Ids of the tables that exist, or that are being created.

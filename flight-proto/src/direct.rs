@@ -6,8 +6,8 @@ use crate::ticket::{FragmentTicket, QueryTicket};
 pub const INTRODUCE_ACTION: &str = "volary.introduce";
 
 /// The ticket that a client redeems for the rows of one worker. The client redeems it at that
-/// worker, or at any gateway, which then asks the worker. It is sealed with a key that only
-/// gateways have: a worker shows it to a gateway, and the gateway answers with its content.
+/// worker, or at any gateway, which then asks the worker. The ticket is sealed with a key that only
+/// gateways have. A worker therefore shows it to a gateway, which answers with the content.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DirectTicket {
     /// The query that the rows are a part of. A gateway uses it to plan the query again.
@@ -26,7 +26,7 @@ pub struct DirectTicket {
 }
 
 /// A worker's question to a gateway: who a client is, and whether the client may redeem a ticket.
-/// Workers do not know users, so a worker passes on what the client showed.
+/// Workers do not know users, so a worker passes on the client's credentials and ticket.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Introduction {
     /// The `authorization` header of the client's call. `None` if the call has none.
@@ -41,9 +41,8 @@ pub struct Introduction {
     pub ticket: Bytes,
 }
 
-/// A gateway's answer to an [`Introduction`]. It means that the gateway knows the client, and that
-/// the client may do what it wants to do. Otherwise the gateway answers with an error, which is
-/// meant for the client.
+/// A gateway's answer to an [`Introduction`]. It means that the client is authenticated and may
+/// redeem the ticket, if one was shown. Otherwise the gateway answers with an error for the client.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Introduced {
     /// The `authorization` header that the client uses from now on, if it has logged in with a

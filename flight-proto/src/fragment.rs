@@ -10,8 +10,8 @@ use crate::tally::Tally;
 pub const MAX_BATCH_ROWS: u32 = 1 << 20;
 
 /// The part of a plan that workers run. It is the same for all workers, and for all statements that
-/// differ only in their values. It is sent once to each worker that is asked. Later tickets name it
-/// by its [`FragmentId`].
+/// differ only in their values. It is sent to each worker once. Later tickets name it by its
+/// [`FragmentId`].
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Fragment {
     /// The physical plan (`datafusion_proto::protobuf::PhysicalPlanNode`). Its leaves are
@@ -141,8 +141,8 @@ pub mod parameter {
         /// A literal of the value (`datafusion_proto::protobuf::ScalarValue`).
         #[prost(uint32, tag = "1")]
         Literal(u32),
-        /// A test whether the value of the expression below is in a set of values. The set is one
-        /// column, encoded as an Arrow IPC stream.
+        /// A test whether the value of the parameter's child expression is in a set of values. The
+        /// set is one column, encoded as an Arrow IPC stream.
         #[prost(uint32, tag = "2")]
         KeySet(u32),
     }
@@ -231,7 +231,7 @@ pub struct ScanShards {
     pub rows: Vec<u64>,
 }
 
-/// What the catalog has counted of a shard's committed rows.
+/// The catalog's count of a shard's committed rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpectedRows {
     /// The tally of the rows.
@@ -241,8 +241,8 @@ pub enum ExpectedRows {
 }
 
 impl ScanShards {
-    /// Returns what the catalog has counted of the shard at this position. Returns `None` if the
-    /// ticket does not say.
+    /// Returns the catalog's count for the shard at this position. Returns `None` if the ticket has
+    /// none.
     pub fn expected(&self, position: usize) -> Option<ExpectedRows> {
         let tally = self.tallies.get(position);
         let rows = self.rows.get(position);

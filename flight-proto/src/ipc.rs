@@ -1,6 +1,6 @@
 //! The bytes that are decoded here travelled in a sealed message. arrow's reader panics on some
-//! bytes that no Arrow library writes. Such a panic becomes an error of the sender, like any other
-//! fault in its bytes.
+//! bytes that no Arrow library writes. Such a panic becomes `INVALID_ARGUMENT`, like any other
+//! fault in the bytes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -88,8 +88,8 @@ pub fn batches_from_bytes(bytes: &[u8]) -> Result<(SchemaRef, Vec<RecordBatch>)>
     })
 }
 
-/// Refuses compressed messages. No node compresses what is read here, and a compressed message
-/// itself says how much memory is allocated for it.
+/// Refuses compressed messages. No node compresses what is read here, and the reader would allocate
+/// as much memory as a compressed message states.
 fn refuse_compressed(mut bytes: &[u8]) -> Result<(), ArrowError> {
     // If the bytes are not a message, or are cut short, the decoder says what is wrong.
     while let Some((header, rest)) = encapsulated_header(bytes)
@@ -118,7 +118,7 @@ fn encapsulated_header(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 fn read<T>(what: &str, read: impl FnOnce() -> Result<T, ArrowError>) -> Result<T> {
-    // After a panic, nothing is used again that may be left half done.
+    // After a panic, nothing that `read` may have left half done is used again.
     catch_unwind(AssertUnwindSafe(read))
         .unwrap_or_else(|_| Err(ArrowError::IpcError("the reader panicked".to_owned())))
         .map_err(|source| unreadable(what, source))

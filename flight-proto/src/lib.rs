@@ -1,5 +1,4 @@
-//! Defines everything that crosses the network between Volary's nodes and its clients, and nothing
-//! else.
+//! Defines everything that crosses the network among Volary's nodes and clients, and nothing else.
 //!
 //! Nodes talk only Arrow Flight. A gateway sends a worker three kinds of messages: a sealed
 //! [`ticket`] for a [`fragment`] (DoGet), rows to store (DoPut, [`write`]), and small commands
@@ -11,7 +10,7 @@
 //! [`error`] holds the only list of error codes, and the only mapping to and from gRPC.
 //! [`sqlstate`] says more precisely what went wrong, in the codes that other databases use.
 
-/// Reads how large the rows of a compressed message claim to be.
+/// Reads the uncompressed size that a compressed message states.
 pub mod compressed;
 /// Defines the small commands from a gateway to a worker (DoAction): report, drop a table, abort a
 /// write, list segments.
@@ -31,17 +30,17 @@ pub mod ids;
 pub mod ipc;
 /// Describes the history of writes that a gateway's catalog belongs to.
 pub mod lineage;
-/// Defines the messages by which a worker joins a gateway and says that it leaves.
+/// Defines the messages with which a worker joins and leaves a gateway.
 pub mod membership;
 /// Seals messages in envelopes with a version, a purpose, an expiry and a MAC.
 pub mod seal;
-/// Defines Flight SQL's session messages, which arrow-flight does not define.
+/// Defines Flight's session messages, which arrow-flight does not define.
 pub mod session;
 /// Defines which writes a query sees.
 pub mod snapshot;
 /// Defines the SQLSTATE codes of errors: what went wrong, in the codes that other databases use.
 pub mod sqlstate;
-/// Computes one number that says which rows a shard holds.
+/// Computes the tally of a shard: a checksum over the rows that it holds.
 pub mod tally;
 /// Defines the tickets that a client redeems at a gateway, and that a gateway redeems at a worker
 /// (DoGet).

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 ///
 /// Each start of a gateway is an *incarnation* of the catalog. It goes on numbering writes where
 /// the previous incarnation ended. A catalog that is restored from a backup goes on from an older
-/// point: its next incarnation gives out numbers again, and workers may already have rows with
-/// these numbers. Therefore every call to a worker says which incarnation it comes from, and which
-/// earlier incarnation this one follows (its ancestor). A worker that does not know the incarnation
-/// adopts it only if none of the worker's own rows is of a write that came after the ancestor
-/// ended.
+/// point: its next incarnation gives out the same numbers again, and workers may already have rows
+/// with these numbers. Therefore every call to a worker says which incarnation it comes from, and
+/// which earlier incarnation this one follows (its ancestor). A worker that does not know the
+/// incarnation adopts it only if it knows the ancestor, and has no rows of writes after the
+/// ancestor's last one.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Lineage {
     /// Number of the incarnation: random, and never 0.

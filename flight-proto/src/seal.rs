@@ -14,7 +14,7 @@ const MAC_BYTES: usize = 16;
 /// Length of the magic, the version, the purpose and the expiry (seconds since 1970, big-endian).
 const HEADER_BYTES: usize = 2 + 1 + 1 + 8;
 
-/// What a sealed message may be used for. For example, a ticket cannot be replayed as a command.
+/// The only use of a sealed message. For example, a ticket cannot be replayed as a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Purpose {
@@ -121,8 +121,8 @@ impl Sealer {
         Self { key }
     }
 
-    /// Seals `message` so that it opens for `purpose`, for `valid_for` from now on (in whole
-    /// seconds, rounded up).
+    /// Seals `message` so that it opens for `purpose`, for `valid_for` from now on (up to two
+    /// seconds longer, because the expiry counts whole seconds).
     pub fn seal(&self, purpose: Purpose, message: &impl Message, valid_for: Duration) -> Bytes {
         let expiry = now_s()
             .saturating_add(valid_for.as_secs())

@@ -1,12 +1,12 @@
 //! The SQLSTATE codes are those of PostgreSQL ("Appendix A. PostgreSQL Error Codes"), so that
-//! libraries and programs that know them need not read messages. Each error has a code. If the
-//! place where an error is made names none, the code follows from the [`ErrorCode`].
+//! libraries and programs that know them need not read messages. Each error has a code. If an error
+//! is created without one, the code follows from the [`ErrorCode`].
 
 use arrow::error::ArrowError;
 
 use crate::error::ErrorCode;
 
-/// What went wrong. The variants have PostgreSQL's names of the conditions.
+/// The SQLSTATE code of an error. The variants have the names of PostgreSQL's conditions.
 ///
 /// The five characters of a code are part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,7 +30,7 @@ pub enum SqlState {
     BadCopyFileFormat,
     /// A column that is NOT NULL would get a NULL.
     NotNullViolation,
-    /// The credentials are missing, expired or of nobody.
+    /// The credentials are missing, have expired or belong to no user.
     InvalidAuthorizationSpecification,
     /// The user or the password is wrong.
     InvalidPassword,
@@ -46,7 +46,7 @@ pub enum SqlState {
     SyntaxError,
     /// A table or a result would have two columns of the same name.
     DuplicateColumn,
-    /// A name may mean several columns.
+    /// A name matches several columns.
     AmbiguousColumn,
     /// The column does not exist.
     UndefinedColumn,
@@ -178,7 +178,7 @@ impl SqlState {
         Self::ALL.into_iter().find(|state| state.code() == code)
     }
 
-    /// Returns what an error is about if arrow cannot compute or read a value.
+    /// Returns the code for arrow's failure to compute or read a value.
     pub fn of_arrow(error: &ArrowError) -> Self {
         match error {
             ArrowError::DivideByZero => Self::DivisionByZero,
@@ -192,8 +192,9 @@ impl SqlState {
         }
     }
 
-    /// Arrow has one kind of error for casts of texts and of numbers. A filter that fails within
-    /// the reader of a Parquet file is a text only, and may hold that of another error.
+    /// Returns the code that follows from the text of an error. Arrow has one kind of error for
+    /// casts of texts and of numbers. Of an error of a filter within the reader of a Parquet file,
+    /// only the text is left.
     fn of_text(text: &str) -> Self {
         if text.contains("DivideByZero") {
             Self::DivisionByZero

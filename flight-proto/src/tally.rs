@@ -1,7 +1,7 @@
 use crate::ids::WriteId;
 
-/// Says which rows a shard holds: the sum, over its rows, of a hash of the write that added the
-/// row.
+/// A checksum over the rows of a shard: the sum, over all rows, of a hash of the write that added
+/// the row.
 ///
 /// The catalog adds a write to the tallies of its shards when it commits the write. A worker sums
 /// up the segments of a shard that a snapshot sees. The two tallies are equal if the worker holds

@@ -15,7 +15,7 @@ use crate::snapshot::Snapshot;
 /// shards that it runs on, and the snapshot that it sees.
 ///
 /// The ticket contains the fragment itself only if the worker may not know it. A worker that does
-/// not know the fragment that is named [asks for it](crate::frame::SendFragment).
+/// not know the fragment [asks for it](crate::frame::SendFragment).
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct FragmentTicket {
     /// The 16 bytes of the query's id, for logs and errors.
@@ -46,7 +46,7 @@ pub struct FragmentTicket {
     /// because it may depend on what else runs.
     #[prost(uint64, tag = "9")]
     pub batch_bytes: u64,
-    /// Maximum size, in bytes, of all rows by bucket that the worker sends in a single round.
+    /// Maximum total size, in bytes, of rows by bucket that the worker may send in a single round.
     #[prost(uint64, tag = "10")]
     pub small_bytes: u64,
     /// The workers whose rows this worker merges, if the fragment
@@ -112,8 +112,8 @@ impl FragmentTicket {
 }
 
 /// The ticket that a client redeems at a gateway: a query that was planned. It is valid on every
-/// gateway of the cluster. A gateway that does not know the plan makes it again from the statement
-/// and the snapshot.
+/// gateway of the cluster. A gateway without the plan plans the query again from the statement and
+/// the snapshot.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct QueryTicket {
     /// Id of the query.
@@ -140,8 +140,8 @@ pub struct QueryTicket {
     #[prost(bytes = "bytes", optional, tag = "7")]
     pub command: Option<Bytes>,
     /// The tables and views that the query read when it was planned, by name. The value is the id
-    /// of a table, or the [`fingerprint`] of a view's text. The snapshot is not enough: it says
-    /// which writes are seen, but not of which tables.
+    /// of a table, or the [`fingerprint`] of a view's text and owner. The snapshot is not enough:
+    /// it says which writes are seen, but not of which tables.
     #[prost(btree_map = "string, uint64", tag = "8")]
     pub reads: BTreeMap<String, u64>,
     /// The [`fingerprint`] of the columns that were announced.
@@ -161,7 +161,7 @@ pub fn fingerprint(text: &str) -> u64 {
 }
 
 /// The handle of a prepared statement. No gateway keeps any state for it, so it is valid on every
-/// gateway, and nothing leaks.
+/// gateway, and a handle that is never closed leaks nothing.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PreparedStatementHandle {
     /// Text of the statement, with `?` or `$n` for its parameters.

@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use crate::lineage::Lineage;
 
-/// How often a worker that takes a write sends a keep-alive, which is an empty answer. Gateways
-/// wait for many times as long.
+/// The interval at which a worker that takes a write sends keep-alives, which are empty answers.
+/// The idle timeouts of gateways are much longer.
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How long the descriptor of a DoPut can open a stream.
@@ -85,8 +85,8 @@ pub struct WriteResult {
     /// What was written to each shard.
     #[prost(message, repeated, tag = "1")]
     pub shards: Vec<ShardWritten>,
-    /// What each column of the write holds, in the order of the table's columns. The catalog adds
-    /// it to its statistics.
+    /// The statistics of each column of the written rows, in the order of the table's columns. The
+    /// catalog adds them to its own.
     #[prost(message, repeated, tag = "2")]
     pub columns: Vec<ColumnWritten>,
 }
@@ -108,7 +108,7 @@ pub struct ShardWritten {
     pub segments: u32,
 }
 
-/// What one column of a write holds.
+/// The statistics of one column of a write.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ColumnWritten {
     /// Number of NULLs.

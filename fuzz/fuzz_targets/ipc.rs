@@ -1,9 +1,9 @@
 //! Fuzzes schemas and rows that are contained in messages, as Arrow IPC: see
 //! `flight-proto/src/ipc.rs`.
 //!
-//! Input: a byte that chooses between the two, and the encoded bytes. What was read and written
-//! once must be the same when it is written and read again. The first reading may differ from it:
-//! for example, a time zone without a name is read as no time zone.
+//! Input: a byte that chooses between the two, and the encoded bytes. The result of one round trip
+//! must stay the same in a second one. The first may change the input: for example, a time zone
+//! without a name becomes no time zone.
 #![no_main]
 
 use arrow::array::RecordBatch;

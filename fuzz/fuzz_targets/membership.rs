@@ -1,5 +1,5 @@
-//! Fuzzes what workers send a gateway: that they join, that they leave, and which client wants rows
-//! of them.
+//! Fuzzes the messages of workers to a gateway: joins, leaves, and introductions of clients that
+//! want rows from a worker.
 //!
 //! Input: a byte that chooses the message, and its content. The target seals the message. An
 //! unsealed message must be refused.

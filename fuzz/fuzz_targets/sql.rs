@@ -63,7 +63,7 @@ fn check_hidden(password: &str) {
 fn is_secret(password: &str, before: &str) -> bool {
     password.len() >= SHORTEST_PASSWORD
         && !before.contains(password)
-        // The mark for what is hidden can also occur in the given password.
+        // The mark that replaces a password can also occur in the password itself.
         && !password.contains('…')
         // Without quotes, a text of spaces and semicolons is no password.
         && password.contains(|character: char| !character.is_whitespace() && character != ';')

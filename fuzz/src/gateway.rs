@@ -45,8 +45,8 @@ const DEFINITIONS: [&str; 6] = [
     "CREATE QUERY q(a BIGINT, b VARCHAR DEFAULT 'x') AS SELECT k, s FROM t WHERE k = $a AND s <> $b",
 ];
 
-/// Number of rows that each table is said to have. With so many rows, the planner optimises its
-/// plans.
+/// Number of rows that each table has according to the catalog. It is large, so that the planner
+/// optimises its plans.
 const ROWS: u64 = 1_000_000;
 
 /// The password of the user `admin`, in a cluster with users.
@@ -167,7 +167,7 @@ impl Gateway {
     /// Calls the gateway with these messages.
     ///
     /// # Panics
-    /// If the gateway no longer serves because a dependency has panicked.
+    /// Panics if the gateway no longer serves because a dependency has panicked.
     pub fn call<T: AsRef<[u8]>>(
         &self,
         rpc: &str,
@@ -182,7 +182,7 @@ impl Gateway {
     /// Calls the gateway with this body.
     ///
     /// # Panics
-    /// If the gateway no longer serves because a dependency has panicked.
+    /// Panics if the gateway no longer serves because a dependency has panicked.
     pub fn call_with_body(&self, rpc: &str, headers: HeaderMap, body: Bytes) -> Answer {
         let answer = self.server.call_with_body(rpc, headers, body);
         self.check_serves();
@@ -230,7 +230,7 @@ fn config() -> Config {
     config
 }
 
-/// Commits a write that says that the workers hold rows of a table.
+/// Commits a write, so that the catalog lists rows of a table on all workers.
 async fn fill(catalog: &Catalog, table: &str) {
     let state = catalog.state();
     let table = state.table(table).expect("it was defined");

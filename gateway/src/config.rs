@@ -1,4 +1,4 @@
-//! From the doc comments of this file, `make docs` generates `docs/configuration.md`.
+//! The command `make docs` generates `docs/configuration.md` from the doc comments of this file.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -24,13 +24,13 @@ use volary_planner::fragment::MAX_TARGET_PARTITIONS;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Address that clients and workers connect to. Port 0 takes a free port.
+    /// Address that clients and workers connect to. With port 0, the system chooses a free port.
     pub listen: SocketAddr,
     /// Directory of the catalog. It belongs to this gateway alone.
     pub data_dir: PathBuf,
-    /// Secret that the gateways and workers of a cluster share. It has at least 128 bits;
+    /// Secret that the gateways and workers of a cluster share. It must have at least 128 bits;
     /// `volary secret new` prints one. It is required if the gateway listens on an address that
-    /// other machines reach, or if there are users. Without a secret, any process of the same
+    /// other machines can reach, or if there are users. Without a secret, any process of the same
     /// machine may join as a worker. `volary local` generates a secret.
     pub secret: Option<String>,
     /// TLS between the gateway, clients and workers.
@@ -58,10 +58,10 @@ pub struct Security {
     /// administrator and sets this password. Without this setting, the first user is created with
     /// SQL, from the gateway's own machine.
     pub admin_password: Option<String>,
-    /// Serves clients of other machines as long as there are no users. Everybody who reaches the
-    /// gateway may then do everything.
+    /// Allows clients on other machines to use the gateway without a login, as long as there are no
+    /// users. Everybody who can reach the gateway may then do everything.
     pub allow_anonymous: bool,
-    /// How long the token of a session is valid. A client that continues its session is sent a new
+    /// How long the token of a session is valid. A client that keeps using its session gets a new
     /// token before the old one expires. At least 2s.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
@@ -78,13 +78,13 @@ pub struct Cluster {
     #[schemars(with = "String")]
     pub heartbeat_interval: Duration,
     /// A worker that was asked for its report and has not answered for this time is shown as lost,
-    /// and nothing is loaded into it. If workers are asked less often than `heartbeat_interval`
-    /// says, the gateway waits longer.
+    /// and loads into its tables are refused. If workers are asked less often than
+    /// `heartbeat_interval` says, the gateway waits longer.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub lost_after: Duration,
-    /// Minimum number of workers for CREATE TABLE, so that shards are spread over all of them. With
-    /// fewer workers, CREATE TABLE is refused; it does not wait.
+    /// Minimum number of workers that must be alive for CREATE TABLE, so that shards are spread
+    /// over all of them. With fewer workers, CREATE TABLE is refused at once.
     pub min_workers: usize,
 }
 
@@ -112,8 +112,8 @@ pub struct Query {
     /// as a user. Default: three quarters of `max_running`.
     pub max_running_per_user: Option<usize>,
     /// Number of places in addition to `max_running`, for administrators and for queries that read
-    /// only the schema `system`. So running statements can be found and ended even if all other
-    /// places are taken.
+    /// only the schema `system`. They make it possible to find and end running statements even if
+    /// all other places are taken.
     pub kept_places: usize,
     /// A stream of rows is ended if the client takes no rows for this time while other statements
     /// wait because all places are taken. If no statement waits, the stream is ended after 10
@@ -122,12 +122,13 @@ pub struct Query {
     #[schemars(with = "String")]
     pub unread_timeout: Duration,
     /// Maximum number of statements that wait for a place. Any further statement is refused with
-    /// RESOURCE_EXHAUSTED. Sessions are served in turn.
+    /// RESOURCE_EXHAUSTED. Waiting statements start in turn: one user after the other, and for each
+    /// user one session after the other.
     pub max_waiting: usize,
     /// Maximum number of statements of one session that wait for a place. Any further statement of
     /// the session is refused with RESOURCE_EXHAUSTED. Default: a quarter of `max_waiting`.
     pub max_waiting_per_session: Option<usize>,
-    /// How long a ticket may be redeemed.
+    /// How long a ticket is valid.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub ticket_lifetime: Duration,
@@ -143,9 +144,9 @@ pub struct Query {
     pub max_sessions: u64,
     /// Number of ended statements that `system.query_log` lists. The oldest is forgotten first.
     pub history: usize,
-    /// Maximum number of workers from which a client fetches the parts of a result itself, if it
-    /// asks for that (`volary-direct-results`). If a query runs on more workers, the gateway sends
-    /// all rows. With 0, the gateway always sends all rows.
+    /// Maximum number of workers from which a client may fetch the parts of a result directly. A
+    /// client asks for that with `volary-direct-results`. If a query runs on more workers, the
+    /// gateway sends all rows. With 0, the gateway always sends all rows.
     pub max_direct_workers: usize,
     /// Size of the largest message that clients may send: statements, parameters, rows.
     pub max_message: MemorySize,
@@ -173,8 +174,7 @@ pub struct Load {
     /// Directories and URLs below which COPY may read ("/data", "s3://bucket/prefix"). If the list
     /// is empty, COPY is refused.
     pub allowed_roots: Vec<String>,
-    /// A load fails if a worker takes no rows, or sends no sign of life, for this time. At least
-    /// 1s.
+    /// A load fails if a worker takes no rows, or sends no keep-alive, for this time. At least 1s.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub idle_timeout: Duration,
@@ -384,10 +384,10 @@ impl Config {
     }
 }
 
-/// Shortest lifetime of a session's token. Seals count whole seconds, and a client needs time to
-/// take the next token.
+/// Shortest lifetime of a session's token. A token's age is measured in whole seconds, and a client
+/// needs time to receive the next token.
 const MIN_TOKEN_LIFETIME: Duration = Duration::from_secs(2);
 
-/// Shortest idle timeout. Several signs of life must fit into it.
+/// Shortest idle timeout. Several keep-alives must fit into it.
 const MIN_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 const _: () = assert!(MIN_IDLE_TIMEOUT.as_millis() >= 5 * KEEP_ALIVE_INTERVAL.as_millis());

@@ -38,7 +38,7 @@ impl Gateway {
     /// Opens the data directory and the catalog, binds the address and starts to serve.
     ///
     /// # Errors
-    /// The errors of the settings, the data directory, the catalog and the address.
+    /// Returns the errors of the settings, the data directory, the catalog and the address.
     // The future is boxed because other crates await it: without the box, each of them would
     // compile all of it again.
     pub fn start(config: Config, runtimes: Runtimes) -> BoxFuture<'static, Result<Self>> {
@@ -154,11 +154,12 @@ impl Gateway {
     }
 }
 
-/// Lets the gateway of this data directory start although workers have rows of writes that its
-/// catalog does not know: see [`Catalog::recover`]. No gateway may run on the directory meanwhile.
+/// Lets the gateway of this data directory start even if workers have rows of writes that are
+/// missing from its catalog: see [`Catalog::recover`]. No gateway may run on the directory
+/// meanwhile.
 ///
 /// # Errors
-/// The errors of the directory and the catalog.
+/// Returns the errors of the directory and the catalog.
 pub async fn recover(directory: &Path) -> Result<()> {
     let data_dir = DataDir::open_existing(directory, NodeRole::Gateway)?;
     open_catalog(&data_dir).await?.recover().await

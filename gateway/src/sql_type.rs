@@ -1,7 +1,6 @@
 use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 
-/// Returns the SQL name of a type. It is the name that CREATE TABLE takes, where CREATE TABLE has a
-/// name for the type.
+/// Returns the SQL name of a type. CREATE TABLE takes this name, if it takes the type.
 pub(crate) fn sql_type_name(data_type: &DataType) -> String {
     let fixed = match data_type {
         DataType::Null => "NULL",

@@ -8,8 +8,8 @@ const COPY: &[u8] = b"COPY";
 /// Characters that end a URL in a statement, in addition to white space.
 const URL_ENDS: [char; 4] = ['\'', '"', ';', '\\'];
 
-/// Returns the text of a statement as lists show it. In a COPY, the credentials for the location
-/// that it reads are hidden. In other statements a URL is a value, and stays as it is.
+/// Returns the text of a statement as lists show it. If the text contains COPY, the credentials in
+/// its URLs are hidden. In other statements, a URL is a value and stays as it is.
 pub(crate) fn listable_text(sql: &str) -> Cow<'_, str> {
     let is_copy = || {
         let mut words = sql.as_bytes().windows(COPY.len());

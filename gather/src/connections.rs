@@ -13,24 +13,24 @@ use volary_node::channel::{ChannelOptions, Channels, NodeClient};
 use volary_node::node_header::NodeHeader;
 use volary_node::tls::ClientTls;
 
-/// HTTP/2's limit of a window, in bytes.
+/// Size of the largest window that HTTP/2 allows, in bytes.
 const MAX_WINDOW_BYTES: u32 = (1 << 31) - 1;
 /// Size of a narrow window. A window is refilled when half of it was read, so each 8 KiB that a
 /// narrow window carries cost both sides a round trip and wake-ups.
 const NARROW_WINDOW_BYTES: u32 = 16 << 10;
 const MIDDLE_WINDOW_BYTES: u32 = 256 << 10;
-/// A connection is closed if nobody has asked for it for this time. Thousands of connections take
-/// as much memory as a query. The connections over which a gateway asks workers for their reports
-/// stay open.
+/// A connection is closed after this time without a new call. Thousands of connections take as much
+/// memory as a query. The connections over which a gateway asks workers for their reports stay
+/// open.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How much a worker may send ahead in one stream. All streams of a connection have the same
 /// window, so each window has its own connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Window {
-    /// The window for streams of a gather from many workers in little memory, and for all streams
-    /// whose answers are small. A connection takes about 50 KiB of a gateway's memory, and most
-    /// workers need no second one.
+    /// The window for streams of a gather that has many workers and little memory, and for all
+    /// streams whose answers are small. A connection takes about 50 KiB of a gateway's memory, and
+    /// most workers need no second one.
     Narrow,
     /// The window for streams of a gather from many workers.
     Middle,
@@ -85,8 +85,8 @@ struct CachedClient {
 }
 
 impl WorkerConnections {
-    /// Creates the connections. They are made, and served, on the `io` runtime. For `tls`, see
-    /// [`ChannelOptions`]. `sealer` has the cluster's key.
+    /// Creates the pool. Connections are made at their first use, and are served on the `io`
+    /// runtime. For `tls`, see [`ChannelOptions`]. `sealer` has the cluster's key.
     pub fn new(
         options: &ConnectionOptions,
         tls: Option<ClientTls>,

@@ -1,7 +1,8 @@
 //! A worker sends as much ahead as the HTTP/2 window of its stream takes, whether anybody reads it
-//! or not. With the default window, the streams of 2,160 workers park 4.2 GiB at a gateway.
+//! or not. With the default window, the streams of 2,160 workers buffer 4.2 GiB on a gateway.
 //! Therefore the window and the size of messages follow from the number of streams and the memory
-//! of the query. What they may take is reserved in the memory pool before any worker is asked.
+//! of the query. The memory that the streams may take is reserved in the pool before any worker is
+//! asked.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ const SHARE_OF_MEMORY: usize = 2;
 /// Maximum size of a batch, as a multiple of the window. A worker sends as much as its window
 /// takes, and more only when the stream is read. So a message takes at most this many reads.
 const WINDOWS_PER_BATCH: usize = 8;
-/// Minimum size of a batch that workers aim at. Smaller messages cost more than they carry.
+/// Minimum size of a batch that workers aim at. In smaller messages, the overhead outweighs the
+/// rows.
 const MIN_BATCH_BYTES: usize = 8 << 10;
 
 /// The bytes that the streams of one gather may have in transit.
@@ -90,9 +92,10 @@ impl FlowControl {
         ))
     }
 
-    /// Returns the maximum size, in bytes, of rows by bucket that come all at once. A worker with
-    /// more rows first says how much it has, and then waits until the other workers have said so,
-    /// too. The rows fit into the memory that is reserved for the worker's stream.
+    /// Returns the size, in bytes, up to which a worker sends all its rows by bucket at once. They
+    /// fit into the memory that is reserved for its stream. A worker with more rows announces their
+    /// size in its first message, and is read further only when all workers have sent a first
+    /// message.
     pub fn small_bytes(&self, limits: &GatherLimits) -> usize {
         let window = self.window.bytes(limits.stream_window_bytes);
         self.batch_bytes.max(window / 2)

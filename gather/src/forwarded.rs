@@ -10,7 +10,7 @@ use crate::stream::FromMessage;
 /// A message of a worker that is forwarded to the client.
 #[derive(Debug)]
 pub struct ForwardedMessage {
-    /// The message. It has rows, and nothing that nodes say to each other.
+    /// The message. It has rows, and no metadata that is meant for nodes.
     pub message: FlightData,
     /// Number of rows in the message.
     pub rows: u64,

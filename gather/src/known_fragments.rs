@@ -9,11 +9,10 @@ use parking_lot::Mutex;
 use volary_flight_proto::fragment::FragmentId;
 use volary_flight_proto::ids::WorkerId;
 
-/// Maximum number of fragments that are remembered. The one that was not used for the longest time
-/// is forgotten first.
+/// Maximum number of fragments that are remembered. The least recently used one is forgotten first.
 const MAX_FRAGMENTS: u64 = 1024;
-/// Workers with this number or a larger one are sent every fragment. This limits the bits of a
-/// fragment to 8 KiB.
+/// Workers with this number or a larger one are sent the fragment every time. This limits the bits
+/// of a fragment to 8 KiB.
 const MAX_WORKERS: u64 = 1 << 16;
 
 /// The workers that know each fragment.
@@ -56,7 +55,7 @@ impl FragmentHolders {
         })
     }
 
-    /// Notes that the worker has been sent the fragment.
+    /// Notes that the worker knows the fragment.
     pub fn insert(&self, worker: WorkerId) {
         if let Some((word, bit)) = bit_of(worker) {
             let mut words = self.0.lock();

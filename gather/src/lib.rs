@@ -1,7 +1,7 @@
 //! Pulls the rows of many workers, and merges partial results bucket by bucket.
 //!
 //! A gateway gathers rows for its clients. A worker that relays gathers rows from other workers for
-//! a gateway. This crate contains what both of them do. Each of them supplies how it knows the
+//! a gateway. This crate contains what both of them do. Each of them says how it reaches the
 //! workers ([`peers::Peers`]) and what it asks them for ([`request::GatherRequest`]).
 //!
 //! All streams ([`stream::WorkerStream`]) of a gather are opened at once, when the gather is first
@@ -25,13 +25,13 @@ pub mod limits;
 pub mod members;
 /// Merges the partial results of many workers, some rounds of hash buckets at a time.
 pub mod merge;
-/// Reads several streams in turns.
+/// Merges several streams, which it reads in turn.
 pub(crate) mod merged_streams;
 /// Decodes the rows in a message of another node.
 pub mod message_rows;
 /// Defines how a node reaches the workers of its cluster.
 pub mod peers;
-/// Records what a gather learned of its workers: rows, bytes, time.
+/// Records what a gather learned about its workers: rows, bytes, time.
 pub mod report;
 /// Defines what the streams of one gather ask their workers for.
 pub mod request;

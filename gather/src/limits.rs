@@ -23,7 +23,7 @@ impl GatherLimits {
     /// Number of keep-alive messages that a worker sends within the idle timeout.
     const KEEP_ALIVES_PER_TIMEOUT: u32 = 4;
 
-    /// Returns how often a worker that has nothing to send says that it is alive.
+    /// Returns the time between two keep-alive messages of a worker that has nothing to send.
     pub fn keep_alive_interval(&self) -> Duration {
         self.idle_timeout / Self::KEEP_ALIVES_PER_TIMEOUT
     }

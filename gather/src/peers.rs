@@ -24,7 +24,7 @@ pub trait Peers: fmt::Debug + Send + Sync {
     /// `UNAVAILABLE` on a gateway, or `INTERNAL` on a relay, if nothing is known of the worker.
     fn client(&self, worker: WorkerId, window: Window) -> Result<NodeClient>;
 
-    /// Returns the address at which a worker listens (`host:port`), as far as it is known now.
+    /// Returns the last known address at which a worker listens (`host:port`).
     ///
     /// # Errors
     /// `UNAVAILABLE` on a gateway, or `INTERNAL` on a relay, if nothing is known of the worker.
@@ -41,6 +41,6 @@ pub trait Peers: fmt::Debug + Send + Sync {
     /// Moves the workers that are alive to the front. The order is otherwise unchanged.
     fn sort_live_first(&self, workers: &mut [WorkerId]);
 
-    /// Returns the workers that have been sent a fragment, and that need not be sent it again.
+    /// Returns the workers that know a fragment, and need not be sent it again.
     fn fragment_holders(&self, fragment: FragmentId) -> Arc<FragmentHolders>;
 }

@@ -119,9 +119,9 @@ const MIN_PATIENCE: Duration = Duration::from_secs(1);
 
 impl StreamReports {
     /// Adds the report of a worker and returns it, to be filled while the worker's stream is read.
-    /// It counts from now on, and not only after the end of the stream. An operator above the
-    /// gather that has enough rows, such as a limit, drops the stream before its end. Some
-    /// operators do so only after the query's last row is out.
+    /// The report counts from now on, because the stream may not be read to its end: an operator
+    /// above the gather that has enough rows, such as a limit, drops it earlier. Some operators
+    /// drop it only after they have returned the query's last row.
     pub fn begin(&self, worker: WorkerId, members: u64) -> Arc<Mutex<StreamReport>> {
         let report = Arc::new(Mutex::new(StreamReport::new(worker, members)));
         self.0.lock().workers.push(Arc::clone(&report));
@@ -141,7 +141,7 @@ impl StreamReports {
 
     /// Returns how long a stream may be silent. When at least half of its siblings have ended, the
     /// limit follows from the longest wait for a message so far. A stream that hangs is then
-    /// noticed sooner than by the idle timeout, which all streams have.
+    /// noticed before the idle timeout, which otherwise is the limit.
     pub(crate) fn silence_limit(&self, idle_timeout: Duration) -> Duration {
         let learned = self.0.lock();
         let siblings = learned.workers.len().saturating_sub(1);
@@ -180,7 +180,8 @@ impl StreamReports {
         }
     }
 
-    /// Returns what all workers did together, as a relay says it at the end of its own stream.
+    /// Returns the sums over all workers, and details of the slowest one. A relay sends them at the
+    /// end of its own stream.
     pub fn total(&self) -> EndOfStream {
         let all = self.all();
         let slowest = self.slowest();

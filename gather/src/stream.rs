@@ -39,7 +39,7 @@ const MAX_REPLICAS_ASKED: usize = 3;
 /// sent all rows.
 pub type WorkerStream = BoxStream<'static, Result<DecodedRows>>;
 
-/// What the reader of a worker's stream gets for each message with rows.
+/// A type that each message with rows of a worker's stream is converted into.
 pub trait FromMessage: Sized + Send + 'static {
     /// Converts a message that has `rows` rows. `outline` says which buckets the rows belong to, if
     /// the fragment asked for rows by bucket.
@@ -77,7 +77,7 @@ impl FromMessage for DecodedRows {
 }
 
 /// Returns a stream that asks the worker when it is first polled. `request` returns `None` if no
-/// row is needed. Errors of the worker name it.
+/// row is needed. Errors that come from the worker name it.
 pub fn worker_stream<T, R>(request: R, target: WorkerTarget) -> BoxStream<'static, Result<T>>
 where
     T: FromMessage,
@@ -202,7 +202,7 @@ impl StreamReader {
 
     /// Returns whether the stream may be opened again. This is possible only if it has handed out
     /// no row. It is then read from the start: from another replica, or from the same worker, which
-    /// may only have restarted.
+    /// may have restarted.
     fn may_retry(&self, error: &Error) -> bool {
         let has_other_replica = self.other_replicas.len() > 0;
         let may_recover = match error.code() {
@@ -306,7 +306,7 @@ impl StreamReader {
             owner: request.owner,
         };
         // The additional minute is for clocks that differ. Time in a queue need not be covered,
-        // because a worker opens the ticket before it lets it wait.
+        // because a worker opens the ticket before it queues the fragment.
         let limits = &request.limits;
         let valid_for = limits.retry_timeout + limits.idle_timeout + Duration::from_secs(60);
         let sealer = peers.sealer();

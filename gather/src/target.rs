@@ -7,7 +7,7 @@ use volary_flight_proto::ids::WorkerId;
 pub struct WorkerTarget {
     /// Id of the worker.
     pub worker: WorkerId,
-    /// The other workers that can do the same, in case the worker does not answer.
+    /// The other workers with the same rows. They are asked if the worker does not answer.
     pub replicas: Vec<WorkerId>,
     /// The shards that each scan of the fragment covers on the worker, by the scan's ordinal.
     pub scans: Vec<ScanShards>,
@@ -16,8 +16,7 @@ pub struct WorkerTarget {
 }
 
 impl WorkerTarget {
-    /// Returns the part of the targets that the reader with the number `reader` has, if there are
-    /// `readers` readers.
+    /// Returns the targets of one of `readers` readers. `reader` is its number, from 0.
     pub fn part_for_reader(targets: &[Self], reader: usize, readers: usize) -> &[Self] {
         let start = reader * targets.len() / readers;
         let end = (reader + 1) * targets.len() / readers;

@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
-/// Weight of the latest place in the mean time that places are held. The last ten places or so
-/// determine the mean.
+/// Weight of the latest place in the mean of the times for which places are held. About the last
+/// ten places determine the mean.
 const WEIGHT_OF_LATEST: f64 = 0.2;
 /// Assumed mean time in seconds, as long as no place was returned yet.
 const ASSUMED_SECONDS: f64 = 1.0;
@@ -26,7 +26,8 @@ pub fn default_places_per_user(max_running: usize) -> usize {
     max_running.saturating_mul(3).div_ceil(4)
 }
 
-/// Lets a limited number run, lets a limited number wait for their turn, and refuses the rest.
+/// Lets a limited number of callers run and a limited number wait for their turn, and refuses the
+/// rest.
 #[derive(Debug)]
 pub struct Admission {
     what: &'static str,
@@ -38,7 +39,7 @@ pub struct Admission {
     shared: Arc<Shared>,
 }
 
-/// A place. Dropping it returns it.
+/// The place of a caller that runs. Dropping it frees the place.
 #[derive(Debug)]
 pub struct RunPlace {
     /// The admission that the place belongs to. It is `None` once the place has been taken back.
@@ -99,8 +100,8 @@ impl Admission {
     }
 
     /// Waits for a place for a session of a user. `most_of_user` limits how many callers of the
-    /// user run at the same time, if it is below the limit of all users. Dropping the future gives
-    /// up waiting.
+    /// user run at the same time, if it is below the limit that holds for every user. Dropping the
+    /// future gives up waiting.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many wait already. The error says when to try again.
@@ -133,7 +134,8 @@ impl Admission {
         })
     }
 
-    /// Returns a place for the user if one is free that nobody waits for.
+    /// Returns a place for the user if one is free and the user has not reached its limit. Does not
+    /// wait.
     pub fn try_enter(&self, user: &impl Hash, most_of_user: Option<usize>) -> Option<RunPlace> {
         let user = self.keys.hash_one(user);
         let most = self.shared.max_of_user(most_of_user);
@@ -144,12 +146,12 @@ impl Admission {
         })
     }
 
-    /// Returns how many run.
+    /// Returns the number of callers that run.
     pub fn running(&self) -> usize {
         self.shared.state.lock().running
     }
 
-    /// Returns how many wait.
+    /// Returns the number of callers that wait.
     pub fn waiting(&self) -> usize {
         self.shared.state.lock().waiting
     }
@@ -194,7 +196,7 @@ impl RunPlace {
         }
     }
 
-    /// Returns the place. Returns whether a waiter has got a place because of that.
+    /// Gives the place back. Returns whether a waiter has got a place because of that.
     pub(crate) fn give_back(mut self) -> bool {
         self.end()
     }
@@ -259,13 +261,13 @@ impl Shared {
             state.take_turn(self.max_running)
         };
         while let Some((user, waiter)) = next {
-            // If the waiter gives up before it has received the place, the place is dropped there
-            // and serves the next waiter.
+            // If the waiter gives up between this send and its next poll, the place is dropped with
+            // the receiver, which serves the next waiter.
             let Err(mut place) = waiter.send(RunPlace::new(self, user)) else {
                 return true;
             };
             // The waiter has given up. Dropping the returned place would serve the next waiter
-            // recursively, so its drop is disarmed and the loop serves it.
+            // recursively, so its drop is disarmed, and the loop serves that waiter.
             place.owner = None;
             let mut state = self.state.lock();
             state.give_back(user);

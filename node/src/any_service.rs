@@ -10,7 +10,7 @@ use tonic::{Request, Streaming};
 
 use crate::flight::{Answer, MessageStream};
 
-/// A Flight service whose streams are boxed, which is so for all services of this project.
+/// A Flight service whose streams are boxed, as in all services of this project.
 pub trait BoxedFlightService:
     FlightService<
         HandshakeStream = MessageStream<HandshakeResponse>,
@@ -37,7 +37,7 @@ impl<S> BoxedFlightService for S where
 {
 }
 
-/// A Flight service of any type.
+/// A Flight service whose type is erased.
 #[derive(Clone)]
 pub(crate) struct AnyService(Arc<dyn BoxedFlightService>);
 

@@ -67,8 +67,8 @@ impl StrangerTimeout {
         }
     }
 
-    /// Returns the time limit for identifying the stranger. It is longer than the time that a
-    /// worker gives the gateway that it asks, because that timeout ends with a more helpful error.
+    /// Returns the time limit for identifying the stranger. It is longer than a worker's time limit
+    /// for the gateway's answer, because that limit ends with a more helpful error.
     pub(crate) fn for_introduction(&self) -> Self {
         Self::new(self.length + self.length / 2)
     }

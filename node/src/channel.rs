@@ -1,5 +1,5 @@
-//! A node has one connection for each address. It is made at its first use, made again if it was
-//! lost, and shared by all calls: HTTP/2 carries many streams.
+//! Each [`Channels`] has one connection per address. It makes a connection at the first call, makes
+//! it again after a loss, and shares it among all calls: HTTP/2 carries many streams.
 
 use std::io;
 use std::pin::Pin;
@@ -47,7 +47,7 @@ pub type NodeClient = FlightServiceClient<Transport>;
 ///
 /// Each call begins on the I/O runtime. A call that finds no connection makes one, also for all
 /// other calls that wait for it meanwhile. If the caller's own task made the connection, the other
-/// calls would have to wait as long as the caller does not poll its answer.
+/// calls would wait while the caller does not poll its call.
 #[derive(Debug, Clone)]
 pub struct Transport {
     client: Client<Connector, Body>,
@@ -127,7 +127,7 @@ impl Default for ChannelOptions {
     }
 }
 
-/// The connections with the same options. Clones share the connections.
+/// A pool of connections that have the same options. Clones share the pool.
 #[derive(Debug, Clone)]
 pub struct Channels {
     transport: Transport,
@@ -151,10 +151,10 @@ impl Channels {
             // that hangs still answers, so open calls are watched by pings.
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
             .http2_keep_alive_timeout(KEEPALIVE_TIMEOUT)
-            // Each piece that arrives for a stream that was dropped counts as an error of the peer.
-            // After 1024 errors hyper would close the connection, and with it all other streams.
-            // Here the peers are nodes of the cluster, and streams are dropped all the time:
-            // because of limits, or because clients go away.
+            // Each frame that arrives for a dropped stream counts as an error of the peer. After
+            // 1024 errors hyper would close the connection, and with it all other streams. Here the
+            // peers are nodes of the cluster, and streams are dropped all the time: because of
+            // limits, or because clients go away.
             .http2_max_local_error_reset_streams(None)
             .build(Connector::new(options));
         Self {

@@ -50,7 +50,7 @@ pub const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Entrance {
     /// The limit on the size of a message.
     pub message_limit: MessageLimit,
-    /// Certificates that are shown to those who connect. With `None`, they connect without TLS.
+    /// Certificates that are shown to callers. With `None`, callers connect without TLS.
     pub tls: Option<ServerTls>,
     /// Decides which calls are let in. With `None`, all calls are let in, because each message
     /// shows by itself who has sent it.
@@ -93,9 +93,8 @@ impl ConnectionServer {
             .max_concurrent_streams(MAX_CALLS)
             .initial_stream_window_size(UPLOAD_STREAM_WINDOW_BYTES)
             .initial_connection_window_size(UPLOAD_CONNECTION_WINDOW_BYTES)
-            // Each piece that arrives for an upload that was refused counts as an error of the
-            // client. After 1024 errors hyper would close the connection, and with it all other
-            // calls on it.
+            // Each frame that arrives for a refused upload counts as an error of the client. After
+            // 1024 errors hyper would close the connection, and with it all other calls on it.
             .max_local_error_reset_streams(None);
         Self {
             http2,
@@ -105,8 +104,9 @@ impl ConnectionServer {
         }
     }
 
-    /// Serves a connection until the client closes it. After the server was told to stop, serves it
-    /// until its calls have ended.
+    /// Serves a connection until the client closes it. Once the server was told to stop, the
+    /// connection is served until its calls have ended. A connection is closed if no call was made
+    /// on it within [`FIRST_CALL_TIMEOUT`].
     pub(crate) fn serve(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
         let peer = stream.connect_info();
         let peer_address = peer.remote_addr();
@@ -118,8 +118,8 @@ impl ConnectionServer {
         let connection_calls = Arc::clone(&undecided);
         let answer = move |kind: PeerKind, request: hyper::Request<hyper::body::Incoming>| {
             calls.store(true, Ordering::Relaxed);
-            // This happens at once: when the task below reaches the call, more of the connection
-            // has been read.
+            // The call begins here, and not in the future below: when that is polled, more of the
+            // connection has been read.
             let mut undecided = undecided.begin();
             let mut request = fail_on_reset(request.map(Body::new));
             // `tonic::Request::remote_addr` reads this extension.
@@ -175,7 +175,7 @@ impl ConnectionServer {
     }
 }
 
-/// Completes if nothing was called in time.
+/// Completes after [`FIRST_CALL_TIMEOUT`] if nothing was called by then, and otherwise never.
 async fn wait_if_silent(called: &AtomicBool) {
     tokio::time::sleep(FIRST_CALL_TIMEOUT).await;
     if called.load(Ordering::Relaxed) {

@@ -1,6 +1,6 @@
 //! The server of tonic would enforce `grpc-timeout` itself, but only until the headers of the
-//! response are sent. It would then answer with CANCELLED, which clients do not show as a timeout.
-//! [`crate::server`] does not use it.
+//! response are sent. At the timeout it would answer with CANCELLED, which clients do not show as a
+//! timeout. [`crate::server`] does not use it.
 
 use std::future::Future;
 use std::time::Duration;
@@ -16,7 +16,8 @@ const GRPC_TIMEOUT: &str = "grpc-timeout";
 /// timeout is used if that is less.
 const HEAD_START: Duration = Duration::from_millis(5);
 
-/// Time after which a deadline counts as none.
+/// The longest time to a deadline. It stands for no deadline: `Duration::MAX` cannot be added to an
+/// `Instant`.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// The time at which a call has to end.

@@ -1,5 +1,5 @@
-//! Everything that a Volary process, gateway or worker, is made of: its data directory, its
-//! runtimes, its memory, its listener and its connections to other nodes.
+//! The parts that gateways and workers share: data directory, runtimes, memory, listener, and
+//! connections to other nodes.
 //!
 //! Nothing in this crate knows about tables.
 

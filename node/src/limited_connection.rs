@@ -35,7 +35,8 @@ impl<S: Unpin> LimitedConnection<S> {
     }
 
     /// Completes unless it is the turn of other tasks. h2 reports calls to hyper only after it has
-    /// read all available bytes. Those bytes would be kept in memory before the calls are known.
+    /// read all available bytes. Without a pause, all those bytes would be in memory before the
+    /// calls are known.
     fn poll_yield(&mut self, cx: &Context<'_>) -> Poll<()> {
         if self.bytes_since_yield < MAX_UNREAD_BYTES {
             return Poll::Ready(());

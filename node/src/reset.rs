@@ -11,7 +11,7 @@ pub(crate) fn fail_on_reset(request: Request<Body>) -> Request<Body> {
     request.map(|body| Body::new(body.map_err(as_error)))
 }
 
-/// Changes the code CANCELLED, because tonic hides errors with this code only.
+/// Replaces the code CANCELLED by ABORTED, because tonic hides errors with the code CANCELLED.
 fn as_error(status: Status) -> Status {
     if status.code() == Code::Cancelled {
         Status::aborted("the client has broken off its stream")

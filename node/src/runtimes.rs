@@ -188,9 +188,9 @@ impl Runtimes {
     }
 
     /// Polls the stream of a plan on the CPU runtime and hands its batches over. Dropping the
-    /// returned stream drops that stream at once and ends the plan. If the reader takes no batch
-    /// for `reader_timeout`, that stream is dropped too, and the reader gets `DEADLINE_EXCEEDED`.
-    /// With `Duration::MAX` the reader may take as long as it likes.
+    /// returned stream drops the plan's stream at once and ends the plan. If the reader takes no
+    /// batch for `reader_timeout`, the plan's stream is dropped too, and the reader gets
+    /// `DEADLINE_EXCEEDED`. With `Duration::MAX` the reader may take as long as it likes.
     pub fn stream_on_cpu(
         &self,
         stream: SendableRecordBatchStream,

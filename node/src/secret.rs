@@ -1,6 +1,6 @@
-//! Nodes seal what they send each other with a key that is made from the secret that they share.
-//! Somebody who listens on the network can try secrets on a machine of their own. With the right
-//! secret they can run anything on the workers.
+//! Nodes seal what they send each other with a key that is derived from the secret that they share.
+//! Somebody who listens on the network can try secrets offline. With the right secret, they could
+//! run anything on the workers.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -12,8 +12,8 @@ use crate::data_dir::NodeRole;
 
 /// The fewest bits that a secret must have. A secret with fewer bits can be guessed.
 const MIN_BITS: usize = 128;
-/// The fewest different characters that a secret must have. A random secret of that many bits has
-/// more.
+/// The fewest different characters that a secret must have. A random secret of [`MIN_BITS`] bits
+/// has more.
 const MIN_DIFFERENT_CHARACTERS: usize = 8;
 
 /// Generates a secret of 256 bits from the operating system's randomness, in hexadecimal.

@@ -29,8 +29,8 @@ pub struct RunningServer {
 }
 
 impl RunningServer {
-    /// Starts a server on the I/O runtime. It keeps `kept_alive` until no call is left, for example
-    /// the lock on the data directory and the certificates.
+    /// Starts a server on the I/O runtime. It keeps `kept_alive`, such as the lock on the data
+    /// directory and the certificates, until no call is left.
     pub fn start(
         listener: Listener,
         service: impl BoxedFlightService,
@@ -107,8 +107,9 @@ impl Drop for RunningServer {
 /// is not ours, and even if what the call has written is about to become visible. It would also use
 /// the same certificate until the process ends.
 ///
-/// The code of tonic, hyper and h2 that serves connections is generic. With a service of any type,
-/// it is compiled and optimised once, in this crate, and not in the crate of each service.
+/// The code of tonic, hyper and h2 that serves connections is generic. Because the type of the
+/// service is erased, this code is compiled and optimised once, in this crate, and not in the crate
+/// of each service.
 pub async fn serve(
     listener: Listener,
     service: impl BoxedFlightService,

@@ -1,12 +1,12 @@
 //! HTTP/2 lets a client send as much as the windows allow, and bytes that no call has read yet are
 //! kept in memory. The windows are large because uploads need them, and they are the same for
-//! everybody. So a connection on which no sender is identified is read only a little further than
-//! the slowest of its calls. This holds whatever that call waits for: the check of a password, or
-//! the answer of a gateway.
+//! everybody. So a connection on which no sender is identified is read only a little ahead of the
+//! slowest of its calls. This holds whatever that call waits for: the check of a password, or the
+//! answer of a gateway.
 //!
-//! No call waits forever. If a call does not read, it waits for something that has a deadline and
-//! needs no more bytes of the connection. If a call reads, it is woken before it holds the others
-//! up, and it has then read everything that has arrived for it.
+//! No call waits forever. A call that does not read waits for something that has a deadline and
+//! that needs no more bytes of the connection. A call that reads is woken before it holds the
+//! others up, and then reads everything that has arrived for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::message_budget::{BudgetShare, Sender};
 
-/// The most bytes that a connection is read further than one of its calls: the size of a frame. No
+/// The most bytes by which a connection is read ahead of one of its calls: the size of a frame. No
 /// call needs more, and more would only be kept in memory. (Frames of one byte take about twenty
 /// times as much memory as the bytes of the connection.)
 pub(crate) const MAX_UNREAD_BYTES: u64 = 16 << 10;
@@ -51,7 +51,7 @@ struct CallsState {
     last_number: u64,
     calls: HashMap<u64, Call>,
     waiting: usize,
-    /// Wakes the task that reads the connection, which waits for its calls.
+    /// Wakes the task that reads the connection. It is set while that task waits for calls.
     reader: Option<Waker>,
 }
 
@@ -60,14 +60,14 @@ struct Call {
     /// Number of bytes that had been read from the connection when this call had last read all of
     /// its own.
     read_position: u64,
-    /// Wakes the call, which waits for more bytes of its own.
+    /// Wakes the body of the call, which waits for more bytes.
     waker: Option<Waker>,
     is_waiting: bool,
 }
 
 impl UnidentifiedCalls {
-    /// Creates the state of a connection without calls. With `is_known`, it does not matter who
-    /// makes the calls.
+    /// Creates the state of a connection without calls. With `is_known`, the connection is read
+    /// without a limit.
     pub(crate) fn new(is_known: bool) -> Self {
         Self {
             is_identified: AtomicBool::new(is_known),
@@ -81,7 +81,8 @@ impl UnidentifiedCalls {
         self.is_identified.load(Ordering::Acquire)
     }
 
-    /// Notes that a sender is identified on the connection. From now on it is read without a limit.
+    /// Notes that a sender is identified on the connection. From now on the connection is read
+    /// without a limit.
     fn note_identified(&self) {
         self.is_identified.store(true, Ordering::Release);
         let reader = {
@@ -177,7 +178,7 @@ pub(crate) struct UnidentifiedCall {
 
 impl UnidentifiedCall {
     /// Registers the call as waiting for its sender to be identified, unless a sender is already
-    /// identified on the connection. In the meantime, `share` holds the `header_bytes` of its
+    /// identified on the connection. Until then, `share` accounts for the `header_bytes` of its
     /// headers.
     ///
     /// # Errors

@@ -79,9 +79,10 @@ impl fmt::Debug for WholeMessages {
 }
 
 impl WholeMessages {
-    /// Creates the body. Messages have at most `max_message_bytes`, and the part of a message that
-    /// has arrived is held in `share`. With an `introduction`, the sender is a stranger until the
-    /// introduction ends. The body reports to `read_progress` how far it is read.
+    /// Creates the body. Messages of more than `max_message_bytes` are refused, and `share`
+    /// accounts for the part of a message that has arrived. With an `introduction`, the sender is a
+    /// stranger until the introduction ends. The body reports to `read_progress` how far it is
+    /// read.
     pub(crate) fn new(
         inner: Body,
         max_message_bytes: usize,
@@ -320,7 +321,7 @@ impl PartialMessage {
         }
     }
 
-    /// Takes everything out, so that nothing is held any more.
+    /// Takes out all pieces, and empties this value.
     fn take(&mut self) -> VecDeque<Bytes> {
         self.flush();
         std::mem::take(self).pieces

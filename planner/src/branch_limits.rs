@@ -1,8 +1,8 @@
 //! DataFusion leaves columns out of a sort that are constant within each partition. For example,
 //! `ORDER BY c, v` sorts the branches `SELECT 2 AS c, v …` and `SELECT 1 AS c, v …` by `v` only. As
 //! of DataFusion 55, the top-k sorts of all partitions then share one threshold. So rows with
-//! `c = 1` are discarded in favour of rows with `c = 2` and a smaller `v`. A sort without a limit,
-//! below a limit of its own, shares no threshold.
+//! `c = 1` are discarded in favour of rows with `c = 2` and a smaller `v`. A sort shares no
+//! threshold if the limit is an operator of its own, above the sort.
 
 use std::sync::Arc;
 

@@ -47,7 +47,7 @@ fn merge(node: &Arc<dyn ExecutionPlan>) -> Result<Option<BucketMergeExec<GatherE
         return Ok(None);
     };
     // An aggregate that follows the order of its input emits rows early by itself. An aggregate
-    // with a limit does not read all rows of a step.
+    // with a limit does not read all rows of a round.
     let merges_all = *aggregate.mode() == AggregateMode::FinalPartitioned
         && *aggregate.input_order_mode() == InputOrderMode::Linear
         && aggregate.limit_options().is_none();

@@ -52,8 +52,8 @@ fn shard_partition_count(
     shard_partition_count(&computed.expr, projection.input())
 }
 
-/// Returns the partitioning of a subtree if it comes from a scan. Only scans have such a large
-/// number of partitions.
+/// Returns the partitioning of a subtree if it comes from a scan. Only scans declare more than
+/// [`MAX_TARGET_PARTITIONS`] partitions.
 fn shard_partitioning(plan: &Arc<dyn ExecutionPlan>) -> Option<(&[Arc<dyn PhysicalExpr>], usize)> {
     match plan.output_partitioning() {
         Partitioning::Hash(keys, count) if *count > MAX_TARGET_PARTITIONS && keys.len() == 1 => {

@@ -108,7 +108,7 @@ impl Cutter {
         })
     }
 
-    /// Puts the plan below a gather if it is not on the gateway yet.
+    /// Puts the plan below a gather if its root runs on workers.
     fn gather(
         &self,
         cut: CutPlan,
@@ -139,7 +139,7 @@ impl Cutter {
     }
 }
 
-/// Returns an operator as it is on a worker, over its inputs as they are on a worker.
+/// Returns the operator as a worker sees it, over `inputs` as a worker sees them.
 ///
 /// # Errors
 /// The reason why the operator must stay on the gateway.

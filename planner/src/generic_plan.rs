@@ -1,6 +1,6 @@
-//! Planning a query of few rows takes longer than everything else that the gateway does. If a
-//! statement is repeated, only the values of its parameters change. They are in the fragment, and
-//! the shards to read follow from them.
+//! Planning a query of few rows takes longer than everything else that the gateway does for it. If
+//! a statement is repeated, only the values of its parameters change. The plan is used again with
+//! other values in its fragment, and with the shards that follow from them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -117,8 +117,8 @@ impl GenericPlan {
     }
 
     /// Returns the plan for a query with these values. Returns `None` if the values need a plan of
-    /// their own. One worker alone can do work that several workers cannot, and without any worker
-    /// there are no rows to count.
+    /// their own. For example, a plan for one worker may give it work that several workers cannot
+    /// do.
     ///
     /// # Errors
     /// An error if a value cannot be encoded, or if the plan cannot be rebuilt.

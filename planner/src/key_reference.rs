@@ -16,8 +16,8 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use volary_catalog::shard_key::hash_agrees;
 
 /// Returns the type that `expression` has if it is the shard key, the column `key` of type
-/// `key_type`, or a cast of it. Returns `None` if it is not, or if its equal values may be in
-/// different shards.
+/// `key_type`, or a cast of it. Returns `None` for other expressions, and for a cast whose equal
+/// values may be in different shards.
 pub(crate) fn type_of_key(expression: &Expr, key: &str, key_type: &DataType) -> Option<DataType> {
     match expression {
         Expr::Column(Column { name, .. }) if name == key => Some(key_type.clone()),

@@ -1,10 +1,10 @@
 //! Decides which parts of a query run on the workers and which run on the gateway.
 //!
 //! A sharded table is a [`table::ShardedTable`]. Its scan becomes a `ShardScanExec` over the shards
-//! that remain after [`pruning`]. The planner's own rules then see a leaf that is partitioned by
-//! its shard key. The rules of this crate ([`joins`], [`cut`]) use `locality` to decide which
-//! subtrees run on the workers. The cut puts these subtrees below a [`crate::gather::GatherExec`].
-//! Such a subtree is a fragment, and [`crate::fragment::encode`] encodes it for tickets.
+//! that remain after [`pruning`]. DataFusion's rules then see a leaf that is partitioned by its
+//! shard key. The rules of this crate ([`joins`], [`cut`]) use `locality` to decide which subtrees
+//! run on the workers. The cut puts these subtrees below a [`crate::gather::GatherExec`]. Such a
+//! subtree is a fragment, and [`crate::fragment::encode`] encodes it for tickets.
 
 /// Plans EXPLAIN ANALYZE, which runs a statement and shows its plan with measurements.
 pub mod analysis;

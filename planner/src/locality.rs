@@ -35,7 +35,7 @@ use crate::fragment::ShardScanExec;
 /// The place where a subtree can run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Locality {
-    /// Each worker runs the subtree over its shards. The union of the results is the result.
+    /// Each worker runs the subtree over its shards. The result is the union of their results.
     Sharded {
         /// The workers that hold the shards.
         workers: BTreeSet<WorkerId>,
@@ -124,7 +124,7 @@ fn one_worker(plan: &Arc<dyn ExecutionPlan>, copies: &BTreeSet<WorkerId>) -> Loc
     }
 }
 
-/// Refuses an operator that has different rows if it runs on each shard separately. The error is
+/// Refuses an operator that returns other rows if it runs on each shard separately. The error is
 /// the reason.
 fn check_shard_local(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Cow<'static, str>> {
     let is_allowed = plan.is::<FilterExec>()
@@ -239,8 +239,8 @@ fn join(plan: &Arc<dyn ExecutionPlan>, left: &Locality, right: &Locality) -> Loc
     }
 }
 
-/// Returns whether the left side is collected as a whole, and emits no row without a match. Then a
-/// left side that is the same on all workers gives each row of the right side once.
+/// Returns whether the left side is collected as a whole, and emits no row without a match. If the
+/// left side is the same on all workers, they together then return each result row once.
 fn collects_left(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         return *join.partition_mode() == PartitionMode::CollectLeft

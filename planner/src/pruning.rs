@@ -89,7 +89,7 @@ impl ShardKey<'_> {
         Some((self.key_type_of(key)?, value))
     }
 
-    /// Returns the type of `expr` if it is the shard key.
+    /// Returns the type of `expr` if it is the shard key, or a cast that keeps its hash.
     fn key_type_of(self, expr: &Expr) -> Option<DataType> {
         type_of_key(expr, self.column, self.data_type)
     }

@@ -44,8 +44,8 @@ pub fn physical_rules() -> Vec<Arc<DynPhysicalRule>> {
                 rules.push(rule);
                 rules.push(Arc::new(ColocatedJoins));
             }
-            // From here on the rules only decorate the plan. After the cut, the plan above the
-            // gathers gets the distribution that the gathers really have.
+            // The remaining rules only add to the plan. After the cut, the plan above the gathers
+            // gets the distribution that the gathers really have.
             "EnsureCooperative" => {
                 // The order that the query requires must be known again. Otherwise it is lost with
                 // the merge above a sort.
@@ -137,8 +137,8 @@ pub fn planner_config(
     optimizer.enable_topk_dynamic_filter_pushdown = false;
     optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     // DataFusion 55 pushes limits through windows and computed columns (apache/datafusion#25066).
-    // It cuts off rows that LAG looks ahead to (#25471). And it loses columns that are computed
-    // under the name of another column (#25414).
+    // It cuts off rows that LEAD and LAG look ahead to (#25471). And it loses columns that are
+    // computed under the name of another column (#25414).
     optimizer.enable_topk_aggregation = false;
     optimizer.enable_window_limits = false;
     optimizer.enable_leaf_expression_pushdown = false;

@@ -20,7 +20,7 @@ from secured import Secured
 import volary
 
 _NEEDS_SERVER = {"cluster", "tpch_cluster"}
-# Files that take long are run first, so that no process begins one of them when the others have nothing left to do.
+# Slow files are run first. Otherwise, the last process could begin one of them when the others have no work left.
 _LONGEST_FIRST = (
     "test_scale.py",
     "test_sqlalchemy_suite.py",
@@ -54,7 +54,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests that need the binary, so that `-m "not server"` runs the others. Begins with the longest files."""
+    """Marks tests that need the binary, so that `-m "not server"` runs the others. Puts the slowest files first."""
     for item in items:
         if _NEEDS_SERVER & set(getattr(item, "fixturenames", ())):
             item.add_marker("server")

@@ -38,7 +38,7 @@ METADATA = {
     "CommandGetImportedKeys": pb.field(3, TABLE),
     "CommandGetCrossReference": pb.field(3, TABLE) + pb.field(6, TABLE),
 }
-"""The commands whose rows are about tables and types, each with a message."""
+"""The commands whose rows describe tables and types, each with the content of a message."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Made:
         return pb.fields(pb.fields(result)[2])[1]
 
     def continuation(self) -> bytes:
-        """Returns the command that a client polls a running query with."""
+        """Returns the command with which a client polls a running query."""
         poll = pb.field(1, self.info) + pb.field(2, 10)
         return pb.field(1, "type.googleapis.com/volary.PollQuery") + pb.field(2, poll)
 
@@ -241,7 +241,7 @@ def _actions(made: Made) -> Iterator[tuple[str, Call]]:
     (endpoint, *_) = made.parts
     bodies = {
         "CreatePreparedStatement": (prepare, DENIED, DENIED),
-        # The gateway keeps nothing for a handle that could be closed.
+        # The gateway stores nothing for a handle, so closing one does nothing.
         "ClosePreparedStatement": (close, OK, OK),
         "SetSessionOptions": (b"", OK, OK),
         "GetSessionOptions": (b"", OK, OK),

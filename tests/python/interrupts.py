@@ -16,7 +16,7 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 def own_handler(number: int, frame: FrameType | None) -> None:
-    """Raises KeyboardInterrupt, as Python's own handler does. It counts as a handler that the program has set."""
+    """Raises KeyboardInterrupt, as Python's own handler does. The client takes it for a handler of the program."""
     raise KeyboardInterrupt
 
 

@@ -321,7 +321,7 @@ IMPATIENT = {
     "VOLARY_GATEWAY__GATHER__CONNECT_TIMEOUT": "1s",
     "VOLARY_GATEWAY__GATHER__IDLE_TIMEOUT": "1s",
 }
-"""The settings of a gateway that soon gives up a worker that does not answer. Only tests of this behaviour use them,
+"""The settings of a gateway that soon gives up on a worker that does not answer. Only tests of this behaviour use them,
 because a worker on a slow machine may be silent for that long.
 """
 
@@ -329,7 +329,7 @@ because a worker on a slow machine may be silent for that long.
 class Processes:
     """A gateway and workers below `directory`. All started processes have ended when the context is left.
 
-    The gateway gives up a worker that is gone after half a second. It waits much longer for a worker that is silent.
+    If a worker is gone, the gateway gives up after half a second. It waits much longer for a worker that is silent.
     """
 
     SETTINGS: ClassVar[dict[str, str]] = {

@@ -13,7 +13,7 @@ _CHUNK = 64 * 1024
 class Proxy:
     """Forwards connections to `target`, a port of this machine. If nobody listens there, it closes them.
 
-    A proxy that holds accepts connections but forwards no bytes, like a network that loses all packets.
+    While it holds, it accepts connections but forwards no bytes, like a network that loses all packets.
     """
 
     def __init__(self) -> None:
@@ -28,12 +28,12 @@ class Proxy:
 
     @property
     def downloaded(self) -> int:
-        """Number of the server's bytes that were forwarded."""
+        """Number of bytes from the server that were forwarded."""
         return self._down.forwarded
 
     @property
     def uploaded(self) -> int:
-        """Number of bytes for the server that were forwarded."""
+        """Number of bytes to the server that were forwarded."""
         return self._up.forwarded
 
     def hold(self) -> None:
@@ -42,9 +42,7 @@ class Proxy:
         self._down.limit_to(0)
 
     def hold_after(self, *, up: int | None = None, down: int | None = None) -> None:
-        """Forwards this number of further bytes to the server (`up`) or from it (`down`). Then it holds in that
-        direction.
-        """
+        """Forwards `up` more bytes to the server and `down` more bytes from it, and then holds. None means no limit."""
         self._up.limit_to(up)
         self._down.limit_to(down)
 

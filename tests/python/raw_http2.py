@@ -48,7 +48,7 @@ class Ended:
 
 
 class Connection:
-    """A connection to a node that sends nothing by itself. `source` is the local address of the connection."""
+    """A connection to a node. A test decides what it sends. `source` is its local address."""
 
     def __init__(self, uri: str, seconds: float = PATIENCE_SECONDS, source: str | None = None) -> None:
         host, _, port = uri.split("://")[-1].rpartition(":")

@@ -1,4 +1,4 @@
-"""Compares two results: rows in any order, in order if the query states one, and floats to 1e-9 relative."""
+"""Compares two results. The order of rows counts only if the query states one. Floats may differ by a relative 1e-9."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LAST_ORDER_BY = re.compile(r"ORDER\s+BY\s+([^()]+?)(?:\s+LIMIT\s+\d+)?(?:\s+OFF
 
 
 def assert_same_rows(actual: pa.Table, expected: pa.Table, ordered_by: Sequence[str] = ()) -> None:
-    """Fails, and shows the first rows that differ.
+    """Fails if rows differ, and shows the first of them.
 
     `expected` may have any Arrow types. `actual` must have the types that clients get for them. `ordered_by` names the
     columns whose values must be in the same order. Rows that are equal in these columns may change places, as in SQL.

@@ -30,7 +30,7 @@ class ReceivedAction:
 class RogueGateway:
     """A rogue gateway as a context manager.
 
-    `answer` gets an action and its sealed body, and returns the answer. None means that the call has no answer.
+    `answer` gets an action and its sealed body, and returns the answer, or None to end the call without an answer.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
-"""Makes sealed messages as nodes do, so that tests can also make those that no node would make: expired, or for another
-purpose.
+"""Seals messages as nodes do. Tests can also seal what no node would: an expired message, or one for another purpose.
 
-Volary's seals use BLAKE3 (https://github.com/BLAKE3-team/BLAKE3-specs). This is its reference algorithm, which is slow
-but fast enough for tickets.
+Seals use BLAKE3 (https://github.com/BLAKE3-team/BLAKE3-specs). The implementation in this file follows the reference,
+and is fast enough for tickets.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class Seal:
 
     @classmethod
     def of_gateways(cls, catalog: Path) -> Seal:
-        """Returns the seal that the gateways with this catalog use for what clients get."""
+        """Returns the seal of the gateways with this catalog. They seal tickets, handles and tokens of clients."""
         found = re.search(rb'"token_key":"([0-9a-f]{64})"', catalog.read_bytes())
         assert found, f"{catalog} has no such key"
         return cls(bytes.fromhex(found[1].decode()))

@@ -134,12 +134,12 @@ class Secured(Processes):
     # Secrets that must be in no log
 
     def keep(self, what: str, secret: str) -> None:
-        """Notes a secret."""
+        """Records a secret. Texts that are too short to search for are ignored."""
         if len(secret) >= _SHORTEST_SECRET:
             self._secrets[secret] = what
 
     def keep_header(self, what: str, header: str) -> None:
-        """Notes the credentials in an authorization header."""
+        """Records the credentials in an authorization header."""
         scheme, _, shown = header.partition(" ")
         # The part before the last dash is the same for all tokens.
         self.keep(f"the header of {what}", shown.rstrip("=").rpartition("-")[2])
@@ -147,9 +147,9 @@ class Secured(Processes):
             self.keep(f"the password of {what}", base64.b64decode(shown).decode().partition(":")[2])
 
     def keep_sealed(self, what: str, sealed: bytes) -> None:
-        """Notes a sealed message in all forms in which a log may write bytes.
+        """Records a sealed message in all forms in which a log may write bytes.
 
-        Only the seal at its end is noted, because nobody could guess it.
+        Only the seal at its end is recorded, because no log can contain it by chance.
         """
         mac = sealed[-MAC_BYTES:]
         self.keep(what, mac.hex())
@@ -157,11 +157,11 @@ class Secured(Processes):
         self.keep(what, ", ".join(str(byte) for byte in mac))
         self.keep(what, "".join(_escaped(byte) for byte in mac))
         for skipped in range(3):
-            # Notes the base64 text for each position in a longer text, without the ends, which also contain other bits.
+            # Records the base64 text for each alignment in a longer text, without its ends, which other bytes affect.
             self.keep(what, base64.b64encode(sealed[-30 + skipped :])[4:-4].decode())
 
     def secrets_in(self, text: str) -> set[str]:
-        """Returns the noted secrets in the text, and all kinds of tokens in it, whether they were noted or not."""
+        """Returns the descriptions of the recorded secrets in the text, and of all tokens in it, recorded or not."""
         kept = {what for secret, what in self._secrets.items() if secret in text}
         return kept | {f"a {token}" for token in _TOKEN.findall(text)}
 

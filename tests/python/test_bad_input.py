@@ -382,7 +382,7 @@ def test_parquet_files_whose_footers_would_end_the_reader_are_refused(tmp_path):
         for name, (data, error, part) in footers.items():
             (inbox / f"{name}.parquet").write_bytes(data)
             refused(connection, f"COPY t FROM '{inbox}/{name}.parquet'", error, f"{name}.parquet: ", part)
-        # Nesting as deep as a program might write it is understood.
+        # Nesting as deep as programs write it is accepted.
         (inbox / "chain.parquet").write_bytes(_parquet([*[_group(1)] * 100, leaf]))
         refused(connection, f"COPY t FROM '{inbox}/chain.parquet'", INVALID, "column g does not exist in table t")
         assert connection.sql("SELECT count(*) FROM t").rows() == [(0,)]
@@ -579,7 +579,7 @@ def test_schemas_that_nest_without_end_are_refused_wherever_clients_send_them(tm
             for descriptor in descriptors:
                 answer = node.call("DoPut", pb.field(1, descriptor) + pb.field(2, _deep_schema(levels)))
                 assert answer.code is grpc.StatusCode.INVALID_ARGUMENT, answer
-        # A schema with fewer levels is understood.
+        # A schema with fewer levels can be read, and is refused because of another limit.
         ingest = pb.field(1, descriptors[1])
         answer = node.call("DoPut", ingest + pb.field(2, _deep_schema(40)))
         assert answer.code is grpc.StatusCode.INVALID_ARGUMENT

@@ -1,4 +1,4 @@
-"""Tests the benchmarks of Python clients. Every table must succeed and can be drawn. The values are not checked."""
+"""Tests the benchmarks of Python clients. Every table must be measured and drawn. The values are not checked."""
 
 from __future__ import annotations
 

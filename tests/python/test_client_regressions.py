@@ -84,7 +84,7 @@ def test_empty_result(cluster, client, birds):
 
 
 def test_schema_nullability(client, birds):
-    # This join changes what the planner and the operators say about NULLs.
+    # After this join, k cannot be NULL, but other can. The announced schema and the rows must agree on that.
     query = f"SELECT a.k, b.k AS other, count(*) AS n FROM {birds} a LEFT JOIN {birds} b ON a.k = b.k + 1 GROUP BY 1, 2"
     info = client.get_flight_info(statement(query))
     read = client.do_get(info.endpoints[0].ticket).read_all()

@@ -242,7 +242,7 @@ def test_statements_come_from_argument_file_or_standard_input(aviary: LocalClust
         "standard input": ([], SCRIPT),
     }[way]
     assert sql(aviary, "--output=csv", *arguments, stdin=stdin) == (0, "k,name\n1,a;b\n2,\nn;\n2\n", "")
-    # Messages about the rows are not part of the rows.
+    # Messages about the rows go to standard error.
     code, out, err = sql(aviary, *arguments, stdin=stdin)
     assert (code, out) == (0, "k  name\n─  ────\n1  a;b\n2  NULL\nn;\n──\n 2\n")
     assert err == "(done)\n(2 rows written)\n(2 rows)\n(1 row)\n(done)\n"

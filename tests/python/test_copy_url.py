@@ -28,13 +28,13 @@ class File:
 
     content: bytes
     status: int | None = None
-    """The status that all requests for the file are answered with, instead of its content."""
+    """The status of the answers to all requests for the file, instead of its content."""
     headers: dict[str, str] = field(default_factory=dict)
     """Headers in addition to those that every file has."""
     breaks: int = 0
     """Number of times that the connection ends after half of the requested bytes."""
     hangs: bool = False
-    """Whether the file's requests are not answered before the server ends."""
+    """True if requests for the file are not answered until the server ends."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def other_server() -> Iterator[WebServer]:
 def cluster(
     server: WebServer, other_server: WebServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalCluster]:
-    """A cluster that may read below /data of both servers, and what the first server has as an object store."""
+    """A cluster that may read below /data of both servers. The first server also plays all object stores."""
     roots = [f"{server.url}/data", f"{other_server.url}/data/", *(f"{store}://bucket/data" for store in STORES)]
     settings = {
         "VOLARY_GATEWAY__LOAD__ALLOWED_ROOTS": ",".join(roots),

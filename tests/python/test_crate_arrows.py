@@ -10,7 +10,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-# What each crate uses of the others. ARCHITECTURE.md says it with a map.
+# The other crates that each crate uses. ARCHITECTURE.md shows them in a map.
 ARROWS = {
     "flight-proto": set(),
     "node": {"flight-proto"},
@@ -25,7 +25,7 @@ ARROWS = {
     "benches": {"cli", "gateway", "worker", "planner", "catalog", "exec", "node", "flight-proto"},
     "faulty-disk": {"node"},
 }
-# What only the tests of a crate use.
+# The crates that only the tests of a crate use.
 ARROWS_OF_TESTS = {"catalog": {"faulty-disk"}, "worker": {"faulty-disk"}}
 
 
@@ -79,7 +79,7 @@ def test_each_crate_names_all_crates_of_its_manifest_in_its_code(packages):
     unused = []
     for name, used in sorted(arrows(packages, False) | arrows(packages, True)):
         directory = Path(packages[name]["manifest_path"]).parent
-        # The directory of the crate of tests has another crate in it, which names the same crates or fewer.
+        # The directory of the crate `tests` also contains the crate `faulty-disk`, which names no further crates.
         sources = (path.read_text(encoding="utf-8") for path in sorted(directory.rglob("*.rs")))
         if not any(f"volary_{used.replace('-', '_')}" in source for source in sources):
             unused.append(f"{name} -> {used}")

@@ -31,7 +31,7 @@ QUERIES = (
     "SELECT * FROM kinds WHERE id > 0 ORDER BY id",
     "SELECT nests.k, kinds.name FROM nests JOIN kinds ON nests.v = kinds.id WHERE k < 100 ORDER BY 1",
 )
-# Scrubs at full speed all the time. Segments are not compared with their checksums when they are first needed.
+# Scrubs at full speed all the time. Whole segments are not checked when a query first needs them.
 SCRUBBING = {
     "VOLARY_WORKER__STORAGE__SCRUB_INTERVAL": "20ms",
     "VOLARY_WORKER__STORAGE__SCRUB_RATE": "1GiB",

@@ -1,6 +1,4 @@
-"""Tests the ADBC driver's DB-API in the way its users write it, without the Volary client. The gateway must understand
-what the driver sends.
-"""
+"""Tests the DB-API of the ADBC driver without the Volary client. The gateway must understand what the driver sends."""
 
 import datetime
 import decimal

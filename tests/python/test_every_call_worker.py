@@ -137,7 +137,7 @@ def fetch(node: Node, sealed: bytes, shown: str | None) -> Answer:
 
 def test_every_call_is_in_the_table(nodes, calls):
     methods = {call.method for call in calls.values()} | {"Handshake"}
-    # A call that a server does not write is refused by the trait.
+    # The trait refuses the calls that a service does not implement.
     assert methods == set(METHODS) == methods_of("node/src/flight.rs")
     for port, service in zip(PORTS, ("worker/src/service.rs", "worker/src/clients/service.rs"), strict=True):
         served = {call.method for call in calls.values() if call.expected(port) != UNIMPLEMENTED}

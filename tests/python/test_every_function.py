@@ -1,9 +1,9 @@
 """Calls every SQL function in unusual ways: with large, negative, empty and nested values, and with wrong types.
 
-No call may end a node, whose memory is limited to one gibibyte. No call may go on after its timeout, neither for the
-client nor, after the client has its error, on the processor. Another `VOLARY_FUNCTION_SEED` makes other calls.
-`VOLARY_FUNCTION_SECONDS` makes calls for this time instead of a number of calls. Only then, it is also compared how
-late calls end, because that takes a machine that does nothing else.
+No call may end a node, whose memory is limited to one gibibyte. At its timeout, a call must end: the client gets an
+error, and then the node stops computing. Another `VOLARY_FUNCTION_SEED` makes other calls. With
+`VOLARY_FUNCTION_SECONDS`, calls are made for this time instead of a fixed number of calls. Only then, the test also
+checks how late calls end, because that needs an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LATE_SECONDS = 1
 """Maximum time by which a statement may end after its timeout, in addition to the delays of the machine."""
 LOOK_SECONDS = 1
 IDLE_SHARE = 0.2
-"""Share of a processor. A node that takes less of it between two looks is idle."""
+"""Share of a processor. A node that uses less of it between two checks is idle."""
 MEMORY_LIMIT, MAX_VALUE = "128MiB", "32MiB"
 # A node may use its limit, plus 512 MiB for memory that no operator holds. For short moments, a node uses more than
 # that.

@@ -1,4 +1,4 @@
-"""Sends data that is not Flight to every port of every node. It may end its own connection, but nothing else."""
+"""Sends data that is not Flight to every port of every node. Only the connection that it comes on may end."""
 
 from __future__ import annotations
 

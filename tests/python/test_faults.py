@@ -474,7 +474,7 @@ def files_of(processes: Processes) -> dict[str, list[Path]]:
 def keys_without(processes: Processes, worker: Worker, count: int) -> list[int]:
     """Returns `count` keys of `birds` whose shards are not on this worker, which is behind a proxy.
 
-    A report of the worker looks like an answer. In this case, the key is skipped.
+    If the worker sends a report during a query, it looks like the answer, and the key is skipped.
     """
     found: list[int] = []
     for key in range(ROWS):

@@ -199,7 +199,7 @@ def test_a_session_that_queues_many_statements_makes_others_wait_for_few_of_them
     answered: list[str] = []
 
     def ask(session: Session, name: str) -> None:
-        # The callers that test whether there is room take it for a moment.
+        # The statement may be refused, because callers that test whether there is room take it for a moment.
         until(lambda: session.is_answered(SLOW), "the statement is taken")
         answered.append(name)
 

@@ -40,14 +40,14 @@ def test_long_comments_are_found(name: str, source: str):
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        # rustfmt has the length of code, and a text may be long.
+        # rustfmt limits the length of code, and string literals may be long.
         ("a.rs", f'const A: &str = "// {LONG}";\n'),
         ("a.rs", f"// https://example.org/{'a' * 100}\n"),
         ("a.rs", f"/// | {LONG} |\n"),
         ("a.md", f"| {LONG} | {LONG} |\n"),
         ("a.md", f"```\n{LONG} {LONG}\n```\n"),
         ("docs/limits.md", f"{LONG} {LONG}\n"),
-        # ruff has the length of all lines of Python.
+        # ruff checks the length of all lines of Python.
         ("a.py", f"# {LONG} {LONG}\n"),
     ],
 )

@@ -32,7 +32,7 @@ TOOLS = {
     "rustup": "exit 0",
     "sudo": 'exec "$@"',
 }
-# These tools do what they always do.
+# These tools are the real ones.
 REAL = ["dirname", "mktemp", "rm"]
 
 
@@ -268,7 +268,7 @@ def test_make_checks_before_it_builds_and_says_how_long_a_first_build_takes(tmp_
     planned = subprocess.run(
         ["make", "--dry-run", task, f"CARGO_TARGET_DIR={tmp_path}"],
         cwd=REPOSITORY,
-        # Without what the make that runs these tests hands on to others.
+        # Leaves out the variables that an outer make passes on to its children.
         env={key: value for key, value in os.environ.items() if not key.startswith("MAKE")},
         capture_output=True,
         text=True,

@@ -271,7 +271,7 @@ FLOOD_SECONDS = 5 * PATIENCE_SECONDS
 
 
 def test_a_flood_of_wrong_passwords_tells_no_user_from_nobody(secured, admin):
-    """It is random why a single call is refused. But sooner or later, users and unknown names get the same answers."""
+    """The reason why a single call is refused is random. Over time, users and unknown names get the same answers."""
     half = AT_ONCE // 2
     known = [f"flooded_{number}" for number in range(half)]
     unknown = [f"nobody_{number}" for number in range(half)]

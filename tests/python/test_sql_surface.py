@@ -135,7 +135,7 @@ PARQUET = parquet(
         ("ROWS.JSON.GZ", gzip.compress(JSON)),
         ("rows.csv.bz2", bz2.compress(CSV)),
     ],
-    # Processes that run tests side by side know the tests by these names, and compressed files contain their time.
+    # The contents are not part of the ids: compressed files contain their time, and xdist needs equal ids everywhere.
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_copy_knows_a_format_by_its_name(connection, empty_table, tmp_path, file, content):

@@ -28,9 +28,9 @@ WINDOW = 4 * MIB
 """Number of bytes that a node lets a call send before it has read any of them."""
 CONNECTIONS, CALLS = 40, 4
 HELD = 64 * KIB
-"""Threshold in bytes. A node reads ahead less than this of a connection's calls while it knows no user there."""
+"""Threshold in bytes. Until a node knows a user of a connection, it reads ahead less than this of its calls."""
 SLACK = 8 * MIB
-"""Growth of a process that also does other things and logs everything it does, in bytes."""
+"""Growth of a process because of its other work and its detailed log, in bytes."""
 CHECKS = 2 * 19 * MIB
 """Memory that Argon2 takes, in bytes. Two passwords are checked at the same time."""
 WAITING = 200

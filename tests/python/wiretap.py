@@ -1,4 +1,4 @@
-"""A network in front of a node. It records what connections send, and can send it again."""
+"""A TCP proxy in front of a node. It records what clients send, so that a test can send it again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _END_STREAM = 1
 class Wiretap:
     """Forwards connections to `target`, a port of this machine, and keeps what each connection sends to it.
 
-    `source` is the address of this machine that the connections come from.
+    `source` is the address of this machine from which it connects to the target.
     """
 
     def __init__(self, source: str = _HOST) -> None:

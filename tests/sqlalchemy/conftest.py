@@ -23,9 +23,7 @@ def _make_all_tables_anew(connection, cfg, metadata):
 
 @event.listens_for(schema.Column, "after_parent_attach")
 def _count_keys(column, table):
-    """Generates keys in the client where a test expects the server to generate them. Volary's rows bring their own
-    keys.
-    """
+    """Generates keys in the client where a test expects the server to generate them. Volary generates no keys."""
     if column.info.get("test_needs_autoincrement") and column.default is None:
         numbers = itertools.count(1)
         schema.ColumnDefault(lambda: next(numbers))._set_parent_with_dispatch(column)

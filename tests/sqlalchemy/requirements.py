@@ -68,7 +68,7 @@ _WRITES = _without("ctes_with_update_delete", "delete_from", "update_from")
 # Each statement commits by itself. There is no rollback, and there is only one isolation level.
 _TRANSACTIONS = _without("autocommit", "savepoints", "skip_autocommit_rollback")
 
-# The planner needs different names for the columns of a query, and supports only LIMIT.
+# The columns of a query must have different names. FETCH supports neither PERCENT nor WITH TIES.
 _QUERIES = _without("duplicate_names_in_cursor_description", "fetch_percent", "fetch_ties")
 
 # JSON is text, and times of day have no time zone.

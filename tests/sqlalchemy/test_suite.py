@@ -93,7 +93,7 @@ class NumericTest(_NumericTest):
 
 
 class PercentSchemaNamesTest(_PercentSchemaNamesTest):
-    """The tests end with an UPDATE, which does not exist, so they expect its refusal."""
+    """The tests end with an UPDATE, which Volary does not support, so they expect an error there."""
 
     def _assert_table(self, conn):
         with expect_raises_message(exc.ProgrammingError, "Update is not supported"):

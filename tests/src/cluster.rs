@@ -24,13 +24,14 @@ use crate::reference::{DataFusionReference, difference};
 
 /// Memory of each cluster. It is small, because many clusters run at the same time.
 const MEMORY: MemorySize = MemorySize::Bytes(1 << 30);
-/// Timeout of each statement. A statement that hangs then fails with its text. No statement takes
-/// more than a few seconds, even in an unoptimised build.
+/// Timeout of each statement. A statement that hangs then fails, and the error contains its text.
+/// No statement takes more than a few seconds, even in an unoptimised build.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(120);
 /// Number of target partitions of a gateway. It does not depend on the machine, so that plans are
 /// the same everywhere.
 const GATEWAY_PARTITIONS: usize = 4;
-/// Number of target partitions of each worker. It makes fragments have several partitions.
+/// Number of target partitions of each worker. It is above 1, so that fragments have several
+/// partitions.
 const WORKER_PARTITIONS: usize = 3;
 
 /// Runs a test within the runtimes of its clusters. Call it outside of any other runtime.
@@ -100,7 +101,7 @@ impl TestCluster {
     /// Starts a cluster with this number of workers, and a session.
     ///
     /// # Errors
-    /// The errors of the nodes.
+    /// Returns the errors of the nodes.
     pub async fn start(workers: usize) -> Result<Self> {
         Self::start_with(workers, |_| {}).await
     }
@@ -108,7 +109,7 @@ impl TestCluster {
     /// Starts a cluster with this number of workers and with changed settings, and a session.
     ///
     /// # Errors
-    /// The errors of the nodes.
+    /// Returns the errors of the nodes.
     pub async fn start_with(
         workers: usize,
         change: impl FnOnce(&mut LocalOptions),
@@ -158,7 +159,7 @@ impl TestCluster {
     /// Runs a statement in the session and collects its rows.
     ///
     /// # Errors
-    /// The errors of the statement, and `DEADLINE_EXCEEDED` if the statement hangs.
+    /// Returns the errors of the statement, and `DEADLINE_EXCEEDED` if the statement hangs.
     pub async fn sql(&mut self, sql: &str) -> volary_flight_proto::Result<RecordBatch> {
         let answer = tokio::time::timeout(STATEMENT_TIMEOUT, self.client.collect(sql)).await;
         answer.unwrap_or_else(|_| {
@@ -175,7 +176,7 @@ impl TestCluster {
     /// Runs the statements of a file such as `tests/queries/*/schema.sql`.
     ///
     /// # Errors
-    /// The errors of the statements and of reading the file.
+    /// Returns the errors of the statements and of reading the file.
     pub async fn run_file(&mut self, file: &Path) -> Result<()> {
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("cannot read {}", file.display()))?;
@@ -194,7 +195,7 @@ impl TestCluster {
     /// Creates a table with exactly the types of its rows, and loads the rows.
     ///
     /// # Errors
-    /// The errors of the statements.
+    /// Returns the errors of the statements.
     pub async fn load(&mut self, table: &TestTable) -> Result<()> {
         let name = &table.name;
         let rows = table
@@ -233,7 +234,7 @@ impl TestCluster {
     /// Returns the physical plan of a query, as EXPLAIN shows it.
     ///
     /// # Errors
-    /// The errors of the statement.
+    /// Returns the errors of the statement.
     pub async fn physical_plan(&mut self, sql: &str) -> Result<String> {
         let rows = self.sql(&format!("EXPLAIN {sql}")).await?;
         let kinds = rows.column(0).as_string::<i32>();
@@ -261,7 +262,7 @@ pub enum Comparison {
     Sequence,
 }
 
-/// Holds the same tables in DataFusion alone and in clusters of several sizes.
+/// DataFusion alone and clusters of several sizes, all with the same tables.
 pub struct TestClusters {
     reference: DataFusionReference,
     clusters: Vec<TestCluster>,
@@ -271,7 +272,7 @@ impl TestClusters {
     /// Starts one cluster for each number of workers. Their answers are compared with `reference`.
     ///
     /// # Errors
-    /// The errors of the nodes.
+    /// Returns the errors of the nodes.
     pub async fn start(reference: DataFusionReference, workers: &[usize]) -> Result<Self> {
         let mut clusters = Vec::new();
         for workers in workers {
@@ -291,7 +292,7 @@ impl TestClusters {
     /// Loads a table into DataFusion and into all clusters.
     ///
     /// # Errors
-    /// The errors of the statements.
+    /// Returns the errors of the statements.
     pub async fn load(&mut self, table: &TestTable) -> Result<()> {
         self.reference
             .register(&table.name, table.batches.clone())?;
@@ -304,7 +305,7 @@ impl TestClusters {
     /// Drops a table from DataFusion and from all clusters.
     ///
     /// # Errors
-    /// The errors of the statements.
+    /// Returns the errors of the statements.
     pub async fn drop_table(&mut self, name: &str) -> Result<()> {
         self.reference.context().deregister_table(name)?;
         self.run(&format!("DROP TABLE IF EXISTS {name}")).await
@@ -313,7 +314,7 @@ impl TestClusters {
     /// Runs a statement on each cluster.
     ///
     /// # Errors
-    /// The errors of the statement.
+    /// Returns the errors of the statement.
     pub async fn run(&mut self, sql: &str) -> Result<()> {
         for cluster in &mut self.clusters {
             cluster.sql(sql).await.context(sql.to_owned())?;
@@ -325,7 +326,7 @@ impl TestClusters {
     /// returns a text with the difference and the plan.
     ///
     /// # Errors
-    /// An error if DataFusion alone cannot answer.
+    /// Returns an error if DataFusion alone cannot answer.
     pub async fn difference(&mut self, sql: &str, same: Comparison) -> Result<Option<String>> {
         let expected = to_client_types(self.reference.query(sql).await?)?;
         for cluster in &mut self.clusters {
@@ -348,7 +349,8 @@ impl TestClusters {
     /// Checks that the answers of all clusters to a query are the same as that of DataFusion alone.
     ///
     /// # Panics
-    /// If the answer of a cluster is different or an error, or if DataFusion alone cannot answer.
+    /// Panics if the answer of a cluster is different or an error, or if DataFusion alone cannot
+    /// answer.
     pub async fn check(&mut self, sql: &str, same: Comparison) {
         match self.difference(sql, same).await {
             Ok(None) => {}

@@ -1,7 +1,7 @@
 use volary_flight_proto::{Error, ErrorCode, Result};
 
-/// Runs `work`, which may block, on a thread that may wait. The work runs to its end even if the
-/// future is dropped.
+/// Runs `work`, which may block, on a thread for blocking work. The work runs to its end even if
+/// the future is dropped.
 ///
 /// # Errors
 /// Returns the error of the work, or `INTERNAL` if the work panics.

@@ -1,4 +1,5 @@
-//! The doc comments in this file become `docs/configuration.md`.
+//! From the doc comments of the settings in this file, `make docs` generates
+//! `docs/configuration.md`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -118,10 +119,10 @@ pub struct StorageConfig {
 /// Size of the largest ticket that a client may send, in bytes. Gateways make no larger tickets.
 pub const TICKET_BYTES: usize = 16 << 20;
 
-/// Memory for the tickets of all clients that have not arrived completely yet, in bytes.
+/// Memory for the incomplete tickets of all clients together, in bytes.
 pub const CLIENTS_UNFINISHED_BYTES: usize = 4 * TICKET_BYTES;
 
-/// Time after which the worker ends the part of a client that reads no rows of it.
+/// Time after which the worker ends a client's part of a result if the client reads no rows of it.
 pub const CLIENT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Scheme in the URI of a gateway that serves TLS.
@@ -274,7 +275,7 @@ impl Config {
     }
 }
 
-/// Returns whether the text is `host:port`. The gateway requires the same of the workers that join.
+/// Returns whether the text is `host:port`.
 fn is_host_and_port(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| {
         !host.is_empty()

@@ -64,7 +64,7 @@ impl WorkerContext {
     ///
     /// An address may have belonged to another node before, even to a node of another cluster with
     /// the same secret. The seal alone does not say which node a call is for. Ids of workers,
-    /// tables and writes do not say it either, because these numbers are small in every cluster.
+    /// tables and writes do not say it either, because every cluster uses the same small numbers.
     ///
     /// # Errors
     /// Returns `UNAVAILABLE`, with this worker and the node that the call is for.

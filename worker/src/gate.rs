@@ -9,8 +9,8 @@ use volary_node::node_header::is_from_node;
 
 use crate::clients::ClientCalls;
 
-/// Lets everybody begin a call. What is sent is sealed. So the sender need not be known before a
-/// message is opened, unless the message is large.
+/// Lets callers begin a call before they are known. Messages are sealed, so the worker learns the
+/// sender when it opens one. Only the sender of a large message must be identified earlier.
 #[derive(Debug)]
 pub(crate) struct WorkerGate {
     /// Sealer with the cluster's key; `None` for an address that nodes do not connect to.

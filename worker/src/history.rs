@@ -29,12 +29,13 @@ pub struct History {
 struct Adopted {
     /// The adopted incarnations, the oldest first.
     incarnations: Vec<Incarnation>,
-    /// Says whether the data directory contains the same incarnations.
+    /// Says whether the data directory contains these incarnations.
     is_durable: bool,
 }
 
 impl History {
-    /// Builds the history of the rows in `storage` from what the data directory says.
+    /// Builds the history of the rows in `storage` from the incarnations that the data directory
+    /// names.
     pub fn new(data_dir: Arc<DataDir>, storage: Storage) -> Self {
         Self {
             adopted: RwLock::new(Adopted {
@@ -52,7 +53,7 @@ impl History {
     }
 
     /// Refuses a call from a catalog of another history. Adopts a new incarnation of the same
-    /// history, for as long as the process lives.
+    /// history, but only in memory.
     ///
     /// # Errors
     /// Returns `UNAVAILABLE` for another history. The gateway learns from the next report whether
@@ -75,8 +76,8 @@ impl History {
     }
 
     /// Does what [`Self::check`] does, and makes the adopted incarnations durable, so that they
-    /// stay adopted when the worker starts again. Call it before rows are kept: for rows on disk,
-    /// it must be known which history they belong to. May block.
+    /// stay adopted when the worker starts again. Call it before rows are stored, so that it is
+    /// known which history the rows on disk belong to. May block.
     ///
     /// # Errors
     /// Returns the errors of [`Self::check`] and those of the file system.

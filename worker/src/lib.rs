@@ -25,7 +25,7 @@ pub mod history;
 pub mod membership;
 /// Scans segments.
 pub mod scan;
-/// Compares all segments with their checksums in the background, again and again, and slowly.
+/// Compares all segments with their checksums in the background, repeatedly and slowly.
 mod scrub;
 /// Owns the format of the file of a segment: how it is written and read.
 pub mod segment;

@@ -1,5 +1,5 @@
-//! A worker joins a gateway and answers the gateways' questions for its report as long as it lives.
-//! It joins again when no gateway asks any longer, and tells the gateway when it stops.
+//! A worker joins a gateway, and then answers gateways that ask for its report. It joins again when
+//! no gateway asks any longer, and tells the gateway when it stops.
 //!
 //! The worker connects to a gateway only for the moment in which it sends a message. A permanent
 //! connection would cost the gateway memory and a file descriptor, and there are thousands of

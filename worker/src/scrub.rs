@@ -37,8 +37,8 @@ pub(crate) async fn scrub(
 #[derive(Debug)]
 struct Pace {
     bytes_per_second: usize,
-    /// Says whether the worker stops. The segment that is being read is then read to its end
-    /// without pauses.
+    /// Says whether the worker stops. If it does, the current segment is read to its end without
+    /// pauses.
     is_stopping: AtomicBool,
 }
 

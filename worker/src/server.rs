@@ -218,8 +218,8 @@ impl Worker {
     pub async fn shutdown(mut self) {
         let clients = self.serving_clients.map(RunningServer::shutdown);
         let (_, ()) = tokio::join!(OptionFuture::from(clients), self.serving.shutdown());
-        // While the calls ended, the membership task told the gateway that the worker stops. This
-        // has a timeout of its own.
+        // Meanwhile, the membership task tells the gateway that the worker stops. It has a timeout
+        // of its own.
         while let Some(ended) = self.background.join_next().await {
             if let Err(error) = ended {
                 tracing::warn!(worker = %self.context.id, %error, "a background task panicked: the membership, the scrub or the watch over the memory");

@@ -70,7 +70,7 @@ impl WorkerService {
         run::run_for_gateway(Arc::clone(&self.context), ticket)
     }
 
-    /// Begins a write. The returned future keeps the rows that arrive.
+    /// Begins a write. The returned future receives and stores the rows.
     async fn begin_write(
         &self,
         mut messages: Streaming<FlightData>,
@@ -165,9 +165,8 @@ impl WorkerService {
     }
 }
 
-/// Returns the result of a write. Until the result is there, empty messages come at regular
-/// intervals. Sorting and syncing may take long, and these messages tell the gateway that the
-/// worker lives.
+/// Returns the result of a write. Until the result is there, the stream sends empty messages at
+/// regular intervals. These keep-alives are needed because sorting and syncing may take long.
 fn send_signs_of_life(
     writing: impl Future<Output = Result<PutResult>> + Send + 'static,
 ) -> impl Stream<Item = Result<PutResult, Status>> + Send {
@@ -180,7 +179,7 @@ fn send_signs_of_life(
     })
 }
 
-/// Creates the error for what only a gateway has.
+/// Creates the error for a call that only a gateway serves.
 fn gateways_only_error(what: &str) -> Status {
     let error = format!("a worker has no {what}; connect to a gateway");
     Error::new(ErrorCode::Unimplemented, error).into()

@@ -13,8 +13,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time between two checks whether all executors have joined.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const HOST: &str = "127.0.0.1";
-/// The flags with the ports of an executor. They are for clients that fetch results, for the
-/// scheduler, and for health checks.
+/// The flags for the ports of an executor: for clients that fetch results, for the scheduler, and
+/// for health checks.
 const EXECUTOR_PORT_FLAGS: [&str; 3] = ["--bind-port", "--bind-grpc-port", "--bind-health-port"];
 
 /// The size and the directory of a cluster.
@@ -78,7 +78,8 @@ impl BallistaCluster {
         &self.address
     }
 
-    /// Checks that all processes run. An answer may have failed because a process has ended.
+    /// Checks that all processes run. Call it after a failed query, which may have failed because a
+    /// process has ended.
     ///
     /// # Errors
     /// Returns an error if a process has ended. The error contains the end of its log, which says
@@ -93,7 +94,7 @@ impl BallistaCluster {
     async fn await_executors(&mut self) -> Result<()> {
         loop {
             self.ensure_runs()?;
-            // The scheduler gives no answer before it listens.
+            // The scheduler refuses connections until it listens.
             if readiness::is_ready(&self.address).await.unwrap_or(false) {
                 return Ok(());
             }
@@ -152,8 +153,8 @@ impl BallistaOptions {
     }
 }
 
-/// Returns the number of processors that each executor may use. No processor is left idle. The
-/// number is at least 1, because 0 would let each executor use all processors.
+/// Returns the number of processors that each executor may use, rounded up so that none is left
+/// idle. The number is at least 1, because 0 would let each executor use all processors.
 fn vcores(cores: usize, executors: usize) -> usize {
     cores.div_ceil(executors.max(1)).max(1)
 }

@@ -5,10 +5,10 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// A shell script that runs a program and kills it when the input of the script ends. Ballista's
-/// programs do not read their standard input. With the script they end even if the process that
-/// started them is killed and drops nothing. The shell becomes the program, so that the process id
-/// and the exit status of the child are those of the program. A background process waits for the
+/// A shell script that runs a program and kills it at the end of the script's standard input.
+/// Ballista's programs do not read their input, so without the script they would outlive a parent
+/// process that is killed. The shell replaces itself with the program (`exec`), so that the process
+/// id and the exit status of the child are those of the program. A background process waits for the
 /// end of the input.
 const KILL_AT_END_OF_INPUT: &str =
     r#"exec 3<&0; { read -r line <&3; kill -KILL $$ 2>/dev/null; } & exec "$@" 3<&- </dev/null"#;
@@ -105,9 +105,8 @@ mod tests {
         let log = directory.path().join("log");
         let mut process = BallistaProcess::start("one", Path::new("sleep"), ["1000"], log).unwrap();
         process.ensure_runs().unwrap();
-        // The operating system closes the input in this way when the process that started the child
-        // is killed. `wait` would close it, too, but it does not kill the child, so the signal
-        // comes from the script.
+        // When a parent process is killed, the operating system closes the input in the same way.
+        // Neither this nor `wait` sends a signal, so the signal comes from the script.
         drop(process.child.stdin.take());
         let status = process.child.wait().unwrap();
         assert_eq!(status.signal(), Some(9));
@@ -119,7 +118,7 @@ mod tests {
         let log = directory.path().join("log");
         let script = ["-c", "echo listening; echo 'no more memory' >&2; exit 3"];
         let mut process = BallistaProcess::start("one", Path::new("sh"), script, log).unwrap();
-        // Waiting would close the input, and so end the process.
+        // `wait` would close the input, and the script would then kill the process.
         let error = loop {
             match process.ensure_runs() {
                 Ok(()) => std::thread::yield_now(),

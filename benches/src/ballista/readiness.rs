@@ -1,4 +1,5 @@
-//! The scheduler says over HTTP which executors have joined, on the port of its other services.
+//! The scheduler reports over HTTP whether its executors have joined, on the port of its other
+//! services.
 
 use std::io;
 

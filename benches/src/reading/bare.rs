@@ -1,4 +1,4 @@
-//! What the gather needs beyond the transport is the gather's own cost.
+//! The cost of a gather minus the cost measured here is the gather's own cost.
 
 use anyhow::{Context, Result};
 use futures::StreamExt;

@@ -110,8 +110,8 @@ impl Reader {
     /// Starts the process. `program` is the path of `volary-fleet`.
     ///
     /// # Errors
-    /// Returns an error if the process ends instead. Its log goes to the standard error of this
-    /// process.
+    /// Returns an error if the process cannot be started, or ends before it is ready. Its log goes
+    /// to the standard error of this process.
     pub fn start(
         program: &Path,
         stubs: &Rc<StubProcess>,
@@ -136,8 +136,8 @@ impl Reader {
     /// Reads all rows `times` times, and waits for the result.
     ///
     /// # Errors
-    /// Returns the errors of the process, and an error if another number of rows arrives than the
-    /// stubs have.
+    /// Returns the errors of the process, and an error if the number of rows read is not that of
+    /// the stubs.
     pub fn read(&mut self, times: u32) -> Result<Reading> {
         self.process.send_line(&times.to_string())?;
         let reading: Reading = serde_json::from_str(&self.process.read_line()?)?;

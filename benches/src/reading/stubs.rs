@@ -26,8 +26,8 @@ use volary_planner::gather::{QueryContext, WorkerTarget};
 
 use crate::rows::RowShape;
 
-/// Time after which the cluster declares a stub lost. It is long, because stubs send no signs of
-/// life between queries.
+/// Time after which the cluster declares a stub lost. It is long, because stubs send nothing
+/// between queries.
 const LOST_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 /// The content of a ticket. It is about as large as a fragment's ticket when the worker knows the
 /// fragment.

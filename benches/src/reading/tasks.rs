@@ -9,8 +9,8 @@ use super::parts::{OpenRecorder, StubPart, read_in_parts};
 use super::stubs::{Stub, StubCluster};
 use super::worker::WorkerRows;
 
-/// Number of batches of a worker that the channel holds. DataFusion's own streams with a task hold
-/// as many.
+/// Number of batches of a worker that the channel holds. DataFusion's own streams that a task feeds
+/// hold the same number.
 const BATCHES_AHEAD: usize = 2;
 
 /// Reads as [`super::read`] describes.

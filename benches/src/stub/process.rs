@@ -19,8 +19,8 @@ impl StubProcess {
     /// returns.
     ///
     /// # Errors
-    /// Returns an error if the process ends instead. Its log goes to the standard error of this
-    /// process.
+    /// Returns an error if the process cannot be started, or ends before all stubs listen. Its log
+    /// goes to the standard error of this process.
     pub fn start(program: &Path, options: StubOptions) -> Result<Self> {
         let mut command = Command::new(program);
         command.arg("stubs").args(options.arguments());

@@ -64,7 +64,7 @@ async fn measure_width(bench: &Bench, row_bytes: usize) -> Result<Vec<Variant>> 
     Ok(measured)
 }
 
-/// Returns the number of batches in a turn. A turn then takes long enough, but not too long.
+/// Returns the number of batches in a turn, which makes the turn neither too short nor too long.
 fn batches(bench: &Bench, batch_bytes: usize) -> usize {
     let bytes = bench.size.pick(1 << 20, 16 << 20, 256 << 20);
     let most = bench.size.pick(50, 2_000, 20_000);

@@ -15,7 +15,7 @@ pub(super) fn explain_text(rows: &RecordBatch) -> Result<String> {
     Ok(text)
 }
 
-/// Returns the size at the start of a text, such as `97.3 KiB`.
+/// Parses the size at the start of a text, such as `97.3 KiB`, and returns it in bytes.
 pub(super) fn parse_size(text: &str) -> Result<u64> {
     let is_number = |character: char| character.is_ascii_digit() || character == '.';
     let unit = text.trim_start_matches(is_number);

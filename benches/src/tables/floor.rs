@@ -130,7 +130,7 @@ impl Measure for Queries {
     }
 }
 
-/// Returns how many bytes of the plan all gathers have sent together.
+/// Returns the total number of bytes of the plan that all gathers have sent.
 fn plan_bytes(explained: &str) -> Result<u64> {
     let mut sizes = explained
         .split(PLAN_BYTES)

@@ -24,9 +24,9 @@ mod load;
 mod loaded_cluster;
 /// Compares a point query with a bare Flight call.
 mod point;
-/// Measures what more partitions of a gather are worth.
+/// Measures how the number of partitions of a gather affects its throughput.
 mod readers;
-/// Measures what is gained if some workers merge the rows of others for the gateway.
+/// Measures what is saved by relays, the workers that merge the rows of other workers.
 mod relays;
 /// Runs a fleet with rows, for the tables that query a gateway.
 mod running_fleet;

@@ -25,8 +25,8 @@ pub(super) const TABLE: BenchTable = BenchTable {
 };
 
 /// Number of worker processes. Each number of relays has its own connections between workers, and a
-/// connection takes a file at both ends. With a limit of 20,000 open files per process, two
-/// processes are too few.
+/// connection takes a file descriptor at each end. With a limit of 20,000 open files per process,
+/// two processes are too few.
 const HOSTS: usize = 4;
 const OFF: &str = "off";
 const AUTO: &str = "auto";

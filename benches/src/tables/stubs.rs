@@ -18,7 +18,7 @@ pub(super) struct StubReads<F> {
 }
 
 impl<F: Fn(&Reading) -> Sample> StubReads<F> {
-    /// Creates the work of reading `times` times in a turn. `sample` receives the average.
+    /// Creates the work of a turn, which reads `times` times. `sample` receives the averages.
     pub(super) fn new(reader: Reader, times: u32, sample: F) -> Self {
         Self {
             reader,

@@ -194,8 +194,8 @@ impl Catalog {
         .await
     }
 
-    /// Grants to users and roles, or revokes from them. `by` holds the rights of the user who runs
-    /// the statement.
+    /// Grants privileges and roles to users and roles, or revokes them if `revoke` is set. `by`
+    /// holds the rights of the user who runs the statement.
     ///
     /// # Errors
     /// `NOT_FOUND` for a name that does not exist, `PERMISSION_DENIED` if the user has no right to
@@ -243,8 +243,9 @@ impl Catalog {
     /// Stores a new token. `by` holds the rights of the user who runs the statement.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED` if the token is for another user, `ALREADY_EXISTS` if the name is taken,
-    /// `NOT_FOUND` if the user does not exist, and the errors of the store.
+    /// `INVALID_ARGUMENT` for an invalid name, `PERMISSION_DENIED` if the token is for another user
+    /// and `by` is not an administrator, `ALREADY_EXISTS` if the name is taken, `NOT_FOUND` if the
+    /// user does not exist, and the errors of the store.
     pub async fn create_token(&self, token: TokenRecord, by: &Arc<Rights>) -> Result<()> {
         check_principal_name(&token.name)?;
         let by = Arc::clone(by);
@@ -273,8 +274,8 @@ impl Catalog {
     /// who runs the statement.
     ///
     /// # Errors
-    /// `NOT_FOUND` if the token does not exist, `PERMISSION_DENIED` if it belongs to another user,
-    /// and the errors of the store.
+    /// `NOT_FOUND` if the token does not exist, `PERMISSION_DENIED` if it belongs to another user
+    /// and `by` is not an administrator, and the errors of the store.
     pub async fn drop_token(&self, name: &str, if_exists: bool, by: &Arc<Rights>) -> Result<()> {
         let (name, by) = (name.to_owned(), Arc::clone(by));
         self.change(move |draft| {
@@ -404,8 +405,8 @@ fn find_grantee(draft: &Draft, name: &str) -> Result<PrincipalRecord> {
     }
 }
 
-/// Refuses a grant that `by` may not make. The owner of a table grants on that table. Only
-/// administrators grant anything else.
+/// Refuses a grant that `by` may not make. The owner of a table or view may grant privileges on it.
+/// Only administrators may grant anything else.
 fn check_may_grant(state: &CatalogState, grant: &Grant, by: &Rights) -> Result<()> {
     match grant {
         Grant::Privileges(GrantObject::Table(name), _) => state.check_owner(name, by),

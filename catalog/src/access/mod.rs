@@ -1,6 +1,6 @@
 /// Creates, changes and drops users, roles and tokens, and grants and revokes privileges.
 mod changes;
-/// Limits what a user may use at once.
+/// Defines the limits of what a user may use at once.
 mod limits;
 /// Defines the records of users, roles and tokens in the catalog.
 mod records;

@@ -55,9 +55,9 @@ pub struct Rights {
 enum Scope {
     /// All rights, because the cluster has no users.
     Open,
-    /// All rights of the gateway itself, which its settings define.
+    /// All rights, because the gateway itself acts, to apply its settings.
     Gateway,
-    /// All rights of an administrator.
+    /// All rights, because the user is an administrator.
     Admin,
     Granted(Granted),
 }
@@ -226,7 +226,7 @@ impl Rights {
         }
     }
 
-    /// Refuses an action on a table or view for which the user has no privilege.
+    /// Checks that the user has a privilege on a table or view.
     ///
     /// # Errors
     /// `PERMISSION_DENIED`, with who can grant the privilege and how.

@@ -44,7 +44,8 @@ pub fn shards_of(array: &dyn Array, shards: u32) -> Result<Vec<u32>> {
             shards_of_longs::<Time64MicrosecondType>(array, shards, |micros| micros)
         }
         // A product that overflows wraps around. Such an instant is outside the range of Iceberg's
-        // microseconds, so no other client can store it. It only has to have one shard.
+        // microseconds, so no other client can store it. Any shard will do, if it is always the
+        // same one.
         DataType::Timestamp(TimeUnit::Second, _) => {
             shards_of_longs::<TimestampSecondType>(array, shards, |seconds| {
                 seconds.wrapping_mul(1_000_000)

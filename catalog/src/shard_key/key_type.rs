@@ -37,7 +37,7 @@ pub fn check_key_type(data_type: &DataType) -> Result<()> {
 /// - among the signed integers up to 64 bits and the unsigned integers up to 32 bits;
 /// - among the three string types, and among the four binary types;
 /// - among decimals of one scale and any precision, because the unscaled value is hashed;
-/// - among timestamps of one unit that all have a time zone, whichever it is, or all have none;
+/// - among timestamps of one unit, if all have a time zone (any zone) or none has one;
 /// - between a key type and itself.
 ///
 /// The result is false for timestamps of two units, although one instant has the same hash in all

@@ -17,7 +17,8 @@ use datafusion::common::ScalarValue;
 use super::murmur3::hash_bytes;
 use super::*;
 
-/// More shards than there are hashes. The shard is then the hash without its sign bit.
+/// The number of hashes without the sign bit. With this many shards, the shard is the hash without
+/// its sign bit.
 const ALL: u32 = 1 << 31;
 
 const SECOND: i64 = 1_510_871_468; // 2017-11-16T22:31:08
@@ -214,8 +215,8 @@ fn zero_shards_and_a_value_of_another_size_are_errors() {
     assert!(shard_of_scalar(&short, 64).is_err());
 }
 
-/// Random arrays with NULLs. A scalar has the shard of its row, a slice has the shards of its rows,
-/// and a value has the same shard in every type that agrees.
+/// Tests random arrays with NULLs. A scalar has the shard of its row, a slice has the shards of its
+/// rows, and a value has the same shard in every type that agrees.
 #[test]
 fn arrays_slices_scalars_and_agreeing_types_give_the_same_shards() {
     let mut random = Random(42);

@@ -169,7 +169,7 @@ async fn somebody_can_always_administer() {
         .drop_principal(PrincipalKind::User, "kea", false, &gateway())
         .await;
     assert!(nobody_left(refused.unwrap_err()));
-    // Another user can administer if it has a role that administers.
+    // A user can also administer through a role that is an administrator.
     let [admins, auk] = [
         new("admins", PrincipalKind::Role, true),
         new("auk", PrincipalKind::User, false),
@@ -340,7 +340,7 @@ async fn rights_of_before_a_change_are_worth_nothing_after_it() {
         .grant(vec![may_create], to, false, &auk)
         .await
         .unwrap();
-    // What was granted since the call began counts, and so would what was revoked.
+    // Rights that were granted after the call began count, and revocations would, too.
     let definition = || sharded("own", 4);
     let live = [catalog.state().workers().next().unwrap().id];
     let created = catalog.create_table(definition(), &live, IfExists::Fail, &before);

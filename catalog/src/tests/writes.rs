@@ -182,7 +182,7 @@ async fn a_table_is_there_until_the_one_that_replaces_it_is() {
             .any(|id| id == abandoned.id())
     );
 
-    // What is open when the gateway ends is gone when it starts again.
+    // A write that is open when the gateway ends is aborted at the next start.
     let (_, left_open) = begin().await;
     let (second, write) = begin().await;
     let summary = WriteSummary::new(&second, &[]).unwrap();
@@ -285,7 +285,7 @@ async fn a_write_that_is_dropped_is_aborted() {
     create_at_last(&catalog, &workers).await;
 }
 
-/// A store that fails as often as it is told to.
+/// A store whose next `failures` commits fail.
 #[derive(Debug)]
 struct Failing {
     store: RedbStore,

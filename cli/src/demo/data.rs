@@ -189,8 +189,8 @@ async fn copy(client: &mut Client, table: &str, dir: &Path, scale: f64) -> Resul
     Ok(rows)
 }
 
-/// Returns the rows that the load has written so far. Stops asking after the first error, because
-/// the progress is not important enough to fail the load.
+/// Returns the rows that the load has written so far. After the first error, drops `watcher` and
+/// queries no more, because the progress is not important enough to fail the load.
 async fn progress(watcher: &mut Option<Client>) -> Option<u64> {
     match watcher
         .as_mut()?
@@ -246,8 +246,8 @@ fn bar(table: &str, rows: u64) -> ProgressBar {
     }
 }
 
-/// Builds the error of a failed write. It tells errors of the file system, such as a full disk,
-/// from bugs.
+/// Builds the error of a failed write. Errors of the file system, such as a full disk, get another
+/// code than bugs.
 fn write_error(error: &anyhow::Error) -> Error {
     let text = format!("{error:#}");
     let io = error

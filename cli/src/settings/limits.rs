@@ -92,7 +92,7 @@ const TABLE_HEAD: &str = "\
 const WAITS: &str = "waits";
 const REFUSED: &str = "RESOURCE_EXHAUSTED";
 
-/// Returns the page.
+/// Returns the page `docs/limits.md`.
 pub fn markdown() -> String {
     let settings = Settings::default();
     let gateway_rows: Vec<_> = gateway_limits(&settings.gateway)

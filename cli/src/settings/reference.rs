@@ -32,7 +32,7 @@ timeout = \"10m\"
 ```
 ";
 
-/// Returns the page.
+/// Returns the page `docs/configuration.md`.
 ///
 /// # Errors
 /// Returns `INTERNAL` if there is a bug.

@@ -46,7 +46,7 @@ struct DisplayOptions {
 }
 
 impl DisplayOptions {
-    /// Writes the next rows to the terminal again, if rows went to a file.
+    /// Shows the following rows as a table on the terminal again, if rows went to a file.
     fn forget_file(&mut self) {
         if self.to_file.take().is_some() {
             self.output = OutputFormat::Table;

@@ -38,8 +38,8 @@ pub(super) fn is_blank(text: &str) -> bool {
     true
 }
 
-/// Returns whether a statement asks for rows. Any other statement answers with the number of rows
-/// that it wrote.
+/// Returns whether a statement returns rows. Any other statement returns the number of rows that it
+/// wrote.
 pub(super) fn is_query(statement: &str) -> bool {
     const QUERIES: [&str; 10] = [
         "SELECT", "WITH", "VALUES", "TABLE", "FROM", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "CALL",

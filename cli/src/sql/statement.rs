@@ -13,7 +13,8 @@ use crate::client::{Client, RowStream, StatementProgress};
 use crate::terminal;
 
 /// Runs one statement. Rows go to standard output or a file, and messages about them go to standard
-/// error. `cancel_info` receives what is needed to cancel the statement, once it runs.
+/// error. If progress is shown, `cancel_info` is set to what [`Client::cancel`] needs once the
+/// statement runs.
 pub(super) async fn run_statement(
     client: &mut Client,
     statement: &str,

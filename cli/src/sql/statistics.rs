@@ -4,10 +4,10 @@ use arrow::datatypes::Int64Type;
 use crate::client::Client;
 use crate::terminal;
 
-/// Returns what the gateway has counted for a query, as the end of a sentence. Returns an empty
-/// text if the gateway does not know the query any more.
+/// Returns the gateway's statistics of a query, as the end of a sentence. Returns an empty text if
+/// the gateway does not know the query any more.
 pub(super) async fn describe_query(client: &mut Client, query_id: &str) -> String {
-    // The gateway makes the ids of queries, so this one needs no escaping.
+    // The gateway generates the ids of queries, so `query_id` needs no escaping.
     let sql = format!(
         "SELECT workers, shards, scanned_rows, scanned_bytes, sent_bytes, queued_us, planning_us \
          FROM system.query_log WHERE query_id = '{query_id}' ORDER BY started DESC LIMIT 1"

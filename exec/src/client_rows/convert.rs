@@ -12,8 +12,7 @@ use uuid::Uuid;
 /// Number of characters of a UUID as text.
 const UUID_TEXT_BYTES: usize = 36;
 
-/// Converts `array` to `target`, the type that the mapping of types has chosen for the array's own
-/// type.
+/// Converts `array` to `target`, which must be the client's type for the array's own type.
 pub(super) fn convert(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
     if array.data_type() == target {
         return Ok(array.clone());
@@ -84,7 +83,7 @@ pub(super) fn convert(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
         (DataType::BinaryView, DataType::Binary) => {
             copy_views::<_, BinaryType>(array.as_binary_view())
         }
-        // The mapping of types turns 16 bytes into text only if they are a UUID.
+        // 16 bytes are announced as text only if they are a UUID.
         (DataType::FixedSizeBinary(16), DataType::Utf8) => Ok(uuid_text(array)),
         _ => plain_cast(array, target),
     }

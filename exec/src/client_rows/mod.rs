@@ -34,8 +34,8 @@ pub const CLIENT_BATCH_BYTES: usize = 1024 * 1024;
 /// by default.
 const MESSAGE_BYTES: usize = 3 * 1024 * 1024;
 
-/// Largest number of bytes that the offsets of a column of the announced types can address. If a
-/// batch is smaller and cannot be converted, its size is not the reason.
+/// Largest number of bytes that the `i32` offsets of an announced type can address. If a batch is
+/// smaller and cannot be converted, its size is not the reason.
 const MAX_OFFSET_BYTES: usize = i32::MAX as usize;
 
 /// Stream of messages to a client.
@@ -76,11 +76,10 @@ pub fn client_messages(
         .boxed()
 }
 
-/// Returns the message that begins a stream of rows with this schema, which is the one that
-/// [`client_messages`] sends first.
+/// Returns the first message that [`client_messages`] sends for rows with this schema: the schema.
 ///
 /// # Errors
-/// `INTERNAL` if there is no such message.
+/// Fails if the schema cannot be encoded.
 pub fn schema_message(schema: SchemaRef) -> Result<FlightData> {
     let mut messages = client_messages(schema, stream::empty());
     let first = messages.next().now_or_never().flatten();
@@ -89,7 +88,8 @@ pub fn schema_message(schema: SchemaRef) -> Result<FlightData> {
         .map_err(Error::from)
 }
 
-/// Encodes all rows of a batch without dictionaries as one message, in the batch's own types.
+/// Encodes all rows of a batch as one message, in the batch's own types. No column may be a
+/// dictionary.
 ///
 /// # Errors
 /// Fails if the rows cannot be encoded.
@@ -111,9 +111,9 @@ pub fn batch_messages(batch: RecordBatch) -> ClientMessages {
     client_messages(schema, stream::iter(split(batch, MESSAGE_BYTES)).map(Ok))
 }
 
-/// Converts the rows of `batch` to the types of `announced`, which are the client's types for those
-/// of the batch. Nullability, names and metadata are those of `announced`, even if the plan's own
-/// differ.
+/// Converts the rows of `batch` to the types of `announced`, which must be the client's types for
+/// those of the batch. Nullability, names and metadata are those of `announced`, even if the plan's
+/// own differ.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for a value that does not fit, such as more than 2 GiB of text in one batch.

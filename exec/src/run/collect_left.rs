@@ -76,7 +76,7 @@ impl Wrapper for ReportWhenDropped {
     }
 }
 
-/// Tells whether a report can still matter to a partition.
+/// The partitions of a join that may still wait for the reports of others.
 #[derive(Debug)]
 struct WaitingPartitions {
     /// Number of partitions that were not dropped yet. This includes partitions that were not
@@ -89,8 +89,7 @@ struct WaitingPartitions {
 /// A partition of the join.
 struct Partition {
     rows: SendableRecordBatchStream,
-    /// Says whether the partition has certainly reported. It returns its first result only after
-    /// that.
+    /// Set after the first result. A partition returns it only after it has reported.
     has_reported: bool,
     filter: Arc<DynamicFilterPhysicalExpr>,
     waiting: Arc<WaitingPartitions>,
@@ -203,7 +202,7 @@ mod tests {
         ))
     }
 
-    /// Counts the rows of some partitions of a plan, which are read one after the other.
+    /// Reads some partitions of a plan, one after the other, and counts their rows.
     async fn rows(plan: &Arc<dyn ExecutionPlan>, partitions: &[usize]) -> usize {
         let mut rows = 0;
         for partition in partitions {

@@ -29,7 +29,7 @@ use volary_node::size::MemorySize;
 /// copies that is as large as the copies themselves.
 const COPIES: usize = 2;
 
-/// Returns the operator, which is given fewer rows at once if it computes with a large constant.
+/// Makes the operator compute fewer rows at once if it computes with a large constant.
 ///
 /// # Errors
 /// `ResourcesExhausted` for an operator that computes with a large constant and whose batches
@@ -96,7 +96,7 @@ fn largest_constant(node: &dyn ExecutionPlan) -> Result<usize> {
 }
 
 /// Returns the size of a constant in bytes. Returns 0 if the expression is not constant, or if it
-/// cannot be computed. In the latter case it fails when the plan runs.
+/// cannot be computed. In the latter case the expression fails when the plan runs.
 fn size_of_constant(expression: &Arc<dyn PhysicalExpr>) -> usize {
     if let Some(literal) = expression.downcast_ref::<Literal>() {
         return literal.value().size();
@@ -117,7 +117,7 @@ fn size_of_constant(expression: &Arc<dyn PhysicalExpr>) -> usize {
 }
 
 /// Returns whether the expression is computed only from constants and always has the same value.
-/// Such expressions exist because large constants are not computed while a statement is planned.
+/// Computed constants exist because large ones are not computed while a statement is planned.
 fn is_constant(expression: &Arc<dyn PhysicalExpr>) -> bool {
     let children = expression.children();
     let is_computed = !children.is_empty() && !expression.is_volatile_node();

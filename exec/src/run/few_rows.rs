@@ -15,16 +15,16 @@ use volary_node::memory::{ProcessMemory, ProcessReservation};
 
 /// Something that an operator copies for each row that it is given.
 pub(super) trait CopiedPerRow: fmt::Debug + Clone + Send + Sync + Unpin + 'static {
-    /// Name in displayed plans of the operator that cuts the batches.
+    /// Name of the operator that cuts the batches, in displayed plans.
     const NAME: &'static str;
 
-    /// Returns the most rows that may be handed on at once.
+    /// Returns the largest number of rows that the operator may be given at once.
     fn max_rows(&self) -> usize;
 
-    /// Returns the bytes of memory that are taken for each row.
+    /// Returns the bytes of memory that the copy for one row takes.
     fn bytes_per_row(&self) -> usize;
 
-    /// Describes in text what is copied for this many rows.
+    /// Describes what is copied for this many rows, for error messages.
     fn describe(&self, rows: usize) -> String;
 }
 

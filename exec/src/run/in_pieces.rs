@@ -30,7 +30,7 @@ use super::stoppable::{check_not_ended, make_stoppable};
 use crate::value_limit::calls_bounded_function;
 use crate::value_limit::row_retry::{self, Refusal};
 
-/// Returns the operator, which computes few rows at a time if its functions may ask for that.
+/// Makes the operator compute few rows at a time if its functions may ask for fewer rows.
 ///
 /// # Errors
 /// Fails if the operator cannot be rebuilt.
@@ -58,8 +58,8 @@ pub(super) fn compute_in_pieces(
     Ok(node)
 }
 
-/// Returns the aggregate with arguments that are computed for few rows at a time, or `None` if none
-/// of their functions may ask for that.
+/// Returns the aggregate with arguments that are computed for few rows at a time, or `None` if no
+/// function may ask for fewer rows.
 fn aggregate_in_pieces(
     aggregate: &AggregateExec,
     ended: &CancellationToken,
@@ -185,8 +185,8 @@ struct ProjectedPieces {
     input: SendableRecordBatchStream,
     /// The rest of a batch of the input.
     rest: Option<RecordBatch>,
-    /// Number of rows for which the functions are called next. It follows from what they accepted
-    /// last.
+    /// Number of rows for which the functions are called next. It follows from the number that they
+    /// accepted last.
     rows_at_once: usize,
     ended: CancellationToken,
     metrics: BaselineMetrics,

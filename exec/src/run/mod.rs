@@ -1,4 +1,4 @@
-//! In a plan that is prepared:
+//! In a plan that [`make_runnable`] has prepared:
 //!
 //! - Joins stop when their query has ended, do not wait for partitions that nobody reads, and yield
 //!   to other tasks.
@@ -13,7 +13,7 @@
 mod collect_left;
 /// Gives few rows at a time to operators that compute with a large constant.
 mod constants;
-/// Displays plans that have run, for people to read: without the operators that compute nothing.
+/// Displays plans that have run, without the operators that only take turns.
 mod display;
 /// Cuts batches to few rows if something large is copied for each row.
 mod few_rows;

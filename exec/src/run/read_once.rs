@@ -1,7 +1,8 @@
 //! If the collected side of a nested loop join does not fit into memory, DataFusion 55 starts it a
 //! second time and spills it. Then outer, semi and anti joins of several partitions return wrong
-//! rows (apache/datafusion#24675), and some joins lose rows (#24745). An input that cannot be
-//! started twice panics or, on the gateway, asks all workers again. An error is better.
+//! rows (apache/datafusion#24675), and some joins lose rows (#24745). Some inputs panic when they
+//! are started again; on the gateway, others request their rows from all workers again. An error is
+//! better.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,8 @@
 //! A task can be ended only between two of its polls. A join whose filter passes almost no rows
 //! works through all pairs of rows within one poll. It keeps its thread even if its reader is gone
-//! or its deadline has passed. The filters made here check whether the query has ended, and fail
-//! then. Expressions whose functions make large values or compute for long do the same: they are
-//! evaluated for few rows at a time, and stop between two evaluations.
+//! or its deadline has passed. The filters made here check whether the query has ended, and fail if
+//! it has. Expressions whose functions make large values or compute for long are evaluated for few
+//! rows at a time, with the same check before each evaluation.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -23,10 +23,10 @@ use crate::value_limit::calls_bounded_function;
 use crate::value_limit::row_retry::{self, Refusal};
 use volary_node::runtimes::turns::yield_to_new_work;
 
-/// Returns the same filter, which fails once `ended` is cancelled.
+/// Returns a copy of the filter that fails once `ended` is cancelled.
 ///
 /// # Errors
-/// The errors of the filter, if it cannot be walked.
+/// Fails if the filter's expression cannot be traversed.
 pub(super) fn make_filter_stoppable(
     filter: &JoinFilter,
     ended: &CancellationToken,
@@ -40,10 +40,10 @@ pub(super) fn make_filter_stoppable(
     ))
 }
 
-/// Returns the same expression, which fails once `ended` is cancelled.
+/// Returns a wrapper of the expression that fails once `ended` is cancelled.
 ///
 /// # Errors
-/// The errors of the expression, if it cannot be walked.
+/// Fails if the expression cannot be traversed.
 pub(super) fn make_stoppable(
     expression: &Arc<dyn PhysicalExpr>,
     ended: &CancellationToken,
@@ -55,7 +55,7 @@ pub(super) fn make_stoppable(
     }))
 }
 
-/// Fails if the query has ended. Lets new work compute if this thread has computed for long.
+/// Fails if the query has ended. Gives way to new work if this thread has computed for long.
 ///
 /// # Errors
 /// `CANCELLED` if the query has ended.
@@ -144,7 +144,7 @@ impl fmt::Display for StoppableExpr {
     }
 }
 
-// Equality is that of the expression, because both compute the same.
+// Equality is that of the wrapped expression, because both compute the same.
 impl PartialEq for StoppableExpr {
     fn eq(&self, other: &Self) -> bool {
         self.expression.as_ref() == other.expression.as_ref()

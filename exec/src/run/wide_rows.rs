@@ -90,8 +90,8 @@ fn join_type(node: &dyn ExecutionPlan) -> Option<JoinType> {
     Some(join.join_type())
 }
 
-/// Returns whether one row may become many. This holds for all joins except those that only check
-/// whether there is a partner.
+/// Returns whether the join may repeat a row of an input. All joins may, except those that only
+/// check whether there is a partner.
 fn repeats_rows(join: JoinType) -> bool {
     matches!(
         join,
@@ -167,7 +167,7 @@ impl WidthCheck {
         let mut copies = self.rows_at_once;
         let mut copied_by = "a join";
         if let Some(lists) = &self.lists {
-            // The elements of all lists of a row become one batch first, whatever their number is.
+            // Unnesting first puts the elements of all lists of a row into one batch, however many.
             let lists = lists.iter().map(|list| longest_list(batch.column(*list)));
             copies = lists.max().unwrap_or_default();
             row = batch
@@ -180,8 +180,7 @@ impl WidthCheck {
         if bytes <= max_bytes {
             return Ok(());
         }
-        // This is not DataFusion's own error for missing memory: some joins would try to spill
-        // after that.
+        // DataFusion's own error for missing memory would make some joins spill.
         let error = Error::new(
             ErrorCode::ResourceExhausted,
             format!(

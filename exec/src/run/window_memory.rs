@@ -1,6 +1,6 @@
 //! A window function keeps rows until it has seen all of its partition. DataFusion 55 counts none
-//! of these rows (apache/datafusion#22946). When memory runs out, the operating system would end
-//! the process.
+//! of these rows (apache/datafusion#22946). If they are not counted, the operating system ends the
+//! process when memory runs out.
 
 use std::pin::Pin;
 use std::sync::Arc;

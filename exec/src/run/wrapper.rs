@@ -11,7 +11,7 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 
-/// An action around the rows of an operator.
+/// An action that a [`WrapperExec`] adds to an operator.
 pub(super) trait Wrapper: fmt::Debug + Send + Sync + 'static {
     /// Name of the wrapping operator in displayed plans.
     const NAME: &'static str;

@@ -32,8 +32,8 @@ const CENTROID_AGGREGATES: [&str; 2] = [
 const CENTROID_BYTES: usize = 32;
 
 /// An aggregate that refuses to make a value that is too large. If rows are grouped, the memory of
-/// the query limits all groups together instead. It also merges all states of an aggregate that
-/// would read only the first one.
+/// the query limits all groups together instead, except with DISTINCT or ORDER BY. It also merges
+/// all states of an aggregate that would read only the first one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct BoundedAggregate {
     function: Arc<AggregateUDF>,

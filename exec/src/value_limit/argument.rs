@@ -63,7 +63,7 @@ impl Argument {
         })
     }
 
-    /// Returns the elements of the row's list.
+    /// Returns the elements of the row's list, or `None` for NULL and for other types.
     pub(super) fn elements(&self, row: usize) -> Option<ArrayRef> {
         let row = self.valid_position(row)?;
         Some(match self.data_type() {
@@ -93,7 +93,7 @@ impl Argument {
     /// Returns a function from a row to its date or time, in nanoseconds since 1970. It returns
     /// `None` for NULL.
     pub(super) fn nanos(&self) -> Result<impl Fn(usize) -> Option<i128> + use<>> {
-        // A time that does not fit into 64 bits of nanoseconds is taken from its day.
+        // If a time in nanoseconds does not fit into 64 bits, its day is used.
         let nanos = cast(
             &self.array,
             &DataType::Timestamp(TimeUnit::Nanosecond, None),

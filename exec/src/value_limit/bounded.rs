@@ -15,8 +15,8 @@ use super::{MAX_VALUES_PER_BATCH, folding, growth, padding, row_retry, rule, ste
 use volary_node::memory::{ByteLimit, ProcessMemory, ProcessReservation};
 use volary_node::size::MemorySize;
 
-/// The rows of a batch together may take this many times the steps of one value, if the batch
-/// cannot have fewer rows.
+/// The rows of a batch together may take this many times the steps of one value, if the caller
+/// cannot reduce the rows.
 const STEPS_AT_ONCE: u64 = 8;
 
 /// A function with a limit on the size of its values and on the time that it computes.
@@ -155,7 +155,7 @@ fn fitting_rows(rows: usize, total: u64, most_at_once: u64, most: u64) -> usize 
     }
     let part = u128::from(most) * rows as u128 / u128::from(total);
     let fit = usize::try_from(part).unwrap_or(rows).clamp(1, rows);
-    // At most half of the rows are tried next. So the search ends soon if a few rows need most of
+    // At most half of the rows are tried next, so that retries end soon if a few rows need most of
     // the sum.
     let fit = if rows > 1 { fit.min(rows / 2) } else { 0 };
     if can_be_fewer {
@@ -168,7 +168,7 @@ fn size(bytes: u64) -> MemorySize {
     MemorySize::Bytes(bytes)
 }
 
-// Methods that are missing here keep their defaults, as the wrapped functions do.
+// Methods that are missing here have their defaults in the wrapped functions, too.
 impl ScalarUDFImpl for BoundedFunction {
     fn name(&self) -> &str {
         self.function.name()
@@ -195,7 +195,7 @@ impl ScalarUDFImpl for BoundedFunction {
     }
 
     fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        // An operator has no limit.
+        // The wrapped function becomes an operator, which has no limit. Plain patterns need none.
         let is_plain = args.get(1).is_some_and(rule::is_plain_expression);
         if self.name() == "regexp_like" && is_plain {
             return self.function.simplify(args, info);

@@ -68,7 +68,7 @@ pub(super) fn is_folding() -> bool {
     UNTIL.get().is_some()
 }
 
-/// Returns whether this thread has computed such constants for too long.
+/// Returns whether this thread is computing constants and the statement's time for them is over.
 pub(super) fn is_out_of_time() -> bool {
     UNTIL.get().is_some_and(|until| Instant::now() >= until)
 }

@@ -6,7 +6,7 @@ use super::argument::{Argument, NANOS_A_DAY, bytes_of};
 
 /// Bytes of an element of a list of numbers or times.
 const NUMBER_BYTES: u64 = 8;
-/// The most bytes that a byte of a number becomes as text.
+/// The most bytes of text that one byte of a number becomes.
 const DIGITS_PER_BYTE: u64 = 4;
 /// Size in bytes from which the size of a value is computed more exactly. Below it, the upper bound
 /// is used.
@@ -169,7 +169,7 @@ fn joined(arguments: &[Argument], row: usize) -> u64 {
     texts.saturating_add(between.saturating_mul(elements.len() as u64))
 }
 
-/// Returns the size of a list of numbers or times from one value to another, in steps.
+/// Returns the size of the list that `range` or `generate_series` makes.
 fn series_sizes(arguments: &[Argument]) -> Result<PerRow<'_>> {
     if arguments
         .iter()

@@ -56,8 +56,8 @@ use string_concat::StringConcat;
 pub use folding::SmallConstantFolding;
 pub use rule::BoundedFunctions;
 
-/// The values of a batch together may take this many times the limit of one value, if the batch
-/// cannot have fewer rows.
+/// The values of a batch together may take this many times the limit of one value, if the caller
+/// cannot reduce the rows.
 pub(crate) const MAX_VALUES_PER_BATCH: usize = 4;
 
 /// The limit on the size of a value, as an extension of a session's settings.
@@ -102,7 +102,7 @@ pub fn bounded_functions<'a>(
 /// Returns whether the expression calls a function that may ask for fewer rows at once.
 ///
 /// # Errors
-/// The errors of the expression, if it cannot be walked.
+/// Fails if the expression cannot be traversed.
 pub(crate) fn calls_bounded_function(expression: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     expression.exists(|part| {
         let call = part.downcast_ref::<ScalarFunctionExpr>();

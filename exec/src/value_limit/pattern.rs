@@ -100,8 +100,8 @@ fn is_plain(hir: &Hir) -> bool {
     }
 }
 
-/// Returns how many characters an expression consists of, with each repetition written out. A
-/// character class counts as `of_class` says.
+/// Returns the number of places of an expression, with each repetition written out. A character
+/// class has as many as `of_class` returns, and a text one for each byte.
 fn places(hir: &Hir, of_class: &dyn Fn(&Class) -> u64) -> u64 {
     let sum = |parts: &[Hir]| {
         let parts = parts.iter().map(|part| places(part, of_class));

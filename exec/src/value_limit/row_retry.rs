@@ -6,15 +6,15 @@ use std::cell::Cell;
 
 use datafusion::error::{DataFusionError, Result};
 
-/// Bytes that functions make at once, if the caller can reduce the rows. Batches on their way to a
-/// client are checked more closely above this size.
+/// Bytes that functions make at once, if the caller can reduce the rows. Batches of up to this size
+/// are also sent to clients without a reservation.
 pub(super) const MAX_BYTES: u64 = 16 << 20;
 /// Steps that functions take at once, if the caller can reduce the rows. They take about a tenth of
 /// a second.
 pub(super) const MAX_STEPS: u64 = 1 << 26;
 
 thread_local! {
-    /// What the caller of the functions on this thread can do about too many rows.
+    /// State of the caller of the functions on this thread.
     static CALLER: Cell<Caller> = const { Cell::new(Caller::PassesErrorsOn) };
 }
 

@@ -15,10 +15,10 @@ use super::pattern::Pattern;
 use super::{string_concat, text_match};
 use crate::rewrite::rewrite_expressions;
 
-/// A rule that replaces functions by functions with limits. It is needed for operators, such as
-/// `a || b` of texts and of lists, and for the calls that the planner makes from them: DataFusion
-/// does not look these up by name. Apply this rule after the rule that makes the types of operands
-/// agree.
+/// A rule that replaces functions by functions with limits. Calls by name already find the latter.
+/// The rule is needed for operators, such as `a || b` of texts and of lists, and for the calls that
+/// the planner makes from operators: DataFusion does not look these up by name. Apply this rule
+/// after the rule that makes the types of operands agree.
 #[derive(Debug)]
 pub struct BoundedFunctions(HashMap<String, Arc<ScalarUDF>>);
 
@@ -107,7 +107,8 @@ struct Operation<'a> {
 
 impl<'a> Operation<'a> {
     /// Returns the operation of an expression. Returns `None` for other expressions, and for a
-    /// search for a plain pattern: DataFusion optimizes operators, not functions.
+    /// search for a plain pattern, because DataFusion optimizes its operator but would not optimize
+    /// a function.
     fn of(expression: &'a Expr) -> Option<Self> {
         let (operator, is_negated, operands) = match expression {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => {

@@ -26,7 +26,7 @@ pub(super) fn value_steps<'a>(name: &str, arguments: &'a [Argument]) -> Option<P
         "like_match" | "ilike_match" => {
             search_steps(arguments, Pattern::like, Pattern::steps_of_first)
         }
-        // Without flags, it replaces the first match.
+        // Without flags, the function replaces only the first match.
         "regexp_replace" if arguments.len() < 4 => {
             search_steps(arguments, Pattern::regex, Pattern::steps_of_first)
         }

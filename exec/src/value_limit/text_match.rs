@@ -24,7 +24,7 @@ pub(super) fn functions() -> impl Iterator<Item = TextMatch> {
     functions.map(|(operator, name)| TextMatch {
         operator,
         name,
-        // Types were made equal for the operator.
+        // The planner has made the types of the operands equal.
         signature: Signature::any(2, Volatility::Immutable),
     })
 }

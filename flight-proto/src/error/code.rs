@@ -30,7 +30,7 @@ pub enum ErrorCode {
     Cancelled,
     /// Stored data is missing or damaged. The operator restores it.
     DataLoss,
-    /// The feature of the protocol (not of SQL) does not exist here.
+    /// The node does not implement this feature of the protocol (not of SQL).
     Unimplemented,
     /// A bug in Volary. Please report it.
     Internal,
@@ -100,7 +100,7 @@ impl ErrorCode {
             // tonic uses UNKNOWN for a connection that broke in the middle of a stream.
             Code::Unavailable | Code::Unknown => Self::Unavailable,
             Code::DeadlineExceeded => Self::DeadlineExceeded,
-            // A stream ends with ABORTED if its client has broken it off.
+            // A stream ends with ABORTED if its client has cancelled it.
             Code::Cancelled | Code::Aborted => Self::Cancelled,
             Code::DataLoss => Self::DataLoss,
             Code::Unimplemented => Self::Unimplemented,

@@ -228,7 +228,7 @@ fn from_store(error: &object_store::Error) -> Error {
         Store::InvalidPath { .. }
         | Store::NotSupported { .. }
         | Store::UnknownConfigurationKey { .. } => ErrorCode::InvalidArgument,
-        // The store could not do it, even after its own retries. (The enum is non-exhaustive.)
+        // The request failed, even after the store's own retries. (The enum is non-exhaustive.)
         _ => ErrorCode::Unavailable,
     };
     let ours = Error::new(code, error.to_string());
@@ -246,7 +246,7 @@ fn from_external(source: Box<dyn StdError + Send + Sync>) -> Error {
         Ok(ours) => *ours,
         Err(source) => match source.downcast::<DataFusionError>() {
             Ok(inner) => (*inner).into(),
-            // The statement has an invalid regular expression: DataFusion looks at constant ones
+            // The statement has an invalid regular expression. DataFusion compiles constant ones
             // while it plans.
             Err(source) if source.is::<regex::Error>() || source.is::<regex_syntax::Error>() => {
                 Error::invalid(source.to_string()).with_hidden_source(source)

@@ -1,4 +1,4 @@
-//! Tests how errors travel, and what becomes of the errors of libraries.
+//! Tests how errors cross the network, and how the errors of libraries are converted.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn what_went_wrong_follows_from_the_code_if_nobody_says_more() {
         let sent = status.metadata().get(SQLSTATE).unwrap();
         assert_eq!(sent, SqlState::from(code).code());
     }
-    // A node of another release may say nothing, or something new.
+    // A node of another release may send no SQLSTATE code, or a new one.
     let mut status = Status::not_found("x");
     assert_eq!(
         Error::from(status.clone()).sqlstate(),
@@ -164,7 +164,7 @@ fn the_cause_of_a_librarys_error_is_kept_and_clients_are_not_sent_it() {
     ] {
         let error = Error::from(error);
         assert_eq!(causes(&error)[0], cause, "{error:?}");
-        // The message does not say it again, and neither do logs.
+        // Neither the message nor a log repeats the cause.
         assert_eq!(
             error.text(),
             format!("{}: {}", error.code(), error.message())

@@ -1,5 +1,5 @@
 //! The texts contain at least one statement of each kind that our own code reads, and one for each
-//! thing that the planner's own rules look for.
+//! pattern that the planner's own rules look for.
 
 use super::Seed;
 

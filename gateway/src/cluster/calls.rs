@@ -13,12 +13,12 @@ use volary_node::channel::NodeClient;
 
 use super::Cluster;
 
-/// Deadline of a command. The largest command deletes the files of a table.
+/// Deadline of a command. The slowest command deletes the files of a table.
 const CONTROL_DEADLINE: Duration = Duration::from_secs(30);
 
 impl Cluster {
-    /// Returns a client for a worker, at the address of the worker's last join. The join may have
-    /// been before this gateway started. The client connects when it is used.
+    /// Returns a client for a worker, at the address of the worker's last join, even if that was
+    /// before this gateway started. The client connects when it is used.
     ///
     /// # Errors
     /// `UNAVAILABLE` if the worker has never joined.

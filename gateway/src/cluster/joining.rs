@@ -13,8 +13,8 @@ use super::Cluster;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Deadline for a connection to the former address of a worker that joins from another address.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Number of file descriptors that a worker needs on a gateway: one connection for each window, and
-/// for a moment the connection on which the worker joins.
+/// Number of file descriptors that a worker needs on a gateway: one connection for each of the
+/// three `Window`s, and one short connection on which the worker joins.
 const FILES_PER_WORKER: u64 = 4;
 
 impl Cluster {
@@ -67,7 +67,7 @@ impl Cluster {
         })
     }
 
-    /// Notes that a worker is going to stop. A message from another start of the worker than the
+    /// Notes that a worker is going to stop. A message from another instance of the worker than the
     /// known one is ignored.
     pub fn leave(&self, request: &LeaveRequest) -> LeaveResponse {
         self.known_workers
@@ -80,9 +80,9 @@ impl Cluster {
         u32::try_from(self.known_workers.ask_interval().as_millis()).unwrap_or(u32::MAX)
     }
 
-    /// Refuses a worker for which this gateway has too few file descriptors. If it were admitted,
-    /// some statements would fail midway, because the gateway could not connect to one worker or
-    /// another.
+    /// Refuses a worker for which this gateway has too few file descriptors. If the worker were
+    /// admitted, statements could fail midway, because the gateway could not connect to some of the
+    /// workers.
     fn check_open_files(&self, joining: Option<WorkerId>) -> Result<()> {
         let others = self.known_workers.live_workers().into_iter();
         let others = others.filter(|worker| Some(*worker) != joining).count();
@@ -90,8 +90,8 @@ impl Cluster {
     }
 
     /// Refuses a worker if another process with its id is alive. A worker that was killed may start
-    /// again on another port before it counts as lost. So the gateway tries the former address, to
-    /// find out whether a process is still there.
+    /// again on another port before it counts as lost. So the gateway tries to connect to the
+    /// former address.
     async fn check_no_other_process(&self, worker: WorkerId, request: &JoinRequest) -> Result<()> {
         let Some(member) = self.known_workers.get(worker) else {
             return Ok(());
@@ -103,8 +103,8 @@ impl Cluster {
             return Ok(());
         }
         let probe = tokio::time::timeout(PROBE_TIMEOUT, TcpStream::connect(&member.address)).await;
-        // If the connection fails, nobody is there any more. If the address does not answer at all,
-        // the network may be the cause. Then the questions for the worker's report decide.
+        // If the connection fails, no process listens there any more. If it times out, the network
+        // may be the cause. Then the worker is refused until the former process counts as lost.
         if matches!(probe, Ok(Err(_))) {
             return Ok(());
         }

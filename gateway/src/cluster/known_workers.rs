@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use volary_flight_proto::control::{ShardName, WorkerReport};
 use volary_flight_proto::ids::WorkerId;
 
-/// Maximum number of questions for reports that a gateway asks per second, over all workers. Each
-/// question costs the gateway about a tenth of a millisecond of a core.
+/// Maximum number of questions that a gateway asks per second, over all workers. A question is a
+/// request for a worker's report. It costs the gateway about 0.1 ms of CPU time.
 const MAX_QUESTIONS_PER_SECOND: u32 = 500;
 /// Shortest time between two questions.
 const MIN_QUESTION_GAP: Duration = Duration::from_millis(1_000 / MAX_QUESTIONS_PER_SECOND as u64);
@@ -25,11 +25,11 @@ pub(super) struct KnownWorkers {
     heartbeat_interval: Duration,
     lost_after: Duration,
     by_id: Mutex<BTreeMap<WorkerId, KnownWorker>>,
-    /// Workers that are to be asked before their turn.
+    /// Workers that are asked next, before their turn.
     to_ask_soon: Mutex<BTreeSet<WorkerId>>,
-    /// Number of workers that are asked.
+    /// Number of workers among which the questions are spread.
     asked_workers: AtomicU32,
-    /// Counts the joins, and the answers after which more workers may be alive than before.
+    /// Counts the joins, and the answers that may have raised the number of live workers.
     change_count: watch::Sender<u64>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct KnownWorkers {
 #[derive(Debug, Clone)]
 pub(super) struct KnownWorker {
     pub(super) address: String,
-    /// Name of this start of the worker process.
+    /// Id of the worker process. A restarted worker has a new id.
     pub(super) instance: String,
     pub(super) heard_at: Instant,
     /// Last report of the worker. `None` between its join and its first report.
@@ -46,23 +46,23 @@ pub(super) struct KnownWorker {
     silence: Option<Silence>,
 }
 
-/// The unanswered questions since the gateway last heard from a worker.
+/// The questions to a worker since its last answer.
 #[derive(Debug, Clone, Copy)]
 struct Silence {
-    /// Time at which the first of these questions was sent.
+    /// Time at which the first question was sent.
     since: Instant,
-    /// Number of these questions that were given up.
+    /// Number of questions that have failed.
     unanswered: u32,
 }
 
 /// Says which process has answered a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Responder {
-    /// The known start of the worker.
+    /// The known instance of the worker.
     KnownInstance,
-    /// A start of the worker that was not known. It has replaced the known start, if there was one.
+    /// An unknown instance of the worker. It has replaced the known instance, if there was one.
     NewInstance,
-    /// A process at an address that the worker has left.
+    /// An unknown instance at another address than the known instance.
     Stranger,
 }
 
@@ -85,8 +85,7 @@ impl KnownWorker {
     fn note_report(&mut self, report: WorkerReport) {
         self.heard_at = Instant::now();
         self.silence = None;
-        // A worker that has said that it leaves stays draining. A report that it made before may
-        // arrive afterwards.
+        // A worker that has left stays draining, because a report from before may arrive later.
         self.is_draining |= report.draining;
         self.report = Some(report);
     }
@@ -109,7 +108,7 @@ impl KnownWorkers {
         self.by_id.lock().get(&worker).cloned()
     }
 
-    /// Returns the shards about which the worker has asked what they should hold.
+    /// Returns the shards whose expected content the worker has asked for.
     pub(super) fn unproven_shards(&self, worker: WorkerId) -> Vec<ShardName> {
         let members = self.by_id.lock();
         let report = members
@@ -118,15 +117,15 @@ impl KnownWorkers {
         report.map_or_else(Vec::new, |report| report.unproven.clone())
     }
 
-    /// Returns how often each worker is currently asked. Each of thousands of workers is asked less
-    /// often than each of a few.
+    /// Returns the interval at which each worker is currently asked. It is longer if there are
+    /// thousands of workers.
     pub(super) fn ask_interval(&self) -> Duration {
         let shortest = MIN_QUESTION_GAP * self.asked_workers.load(Ordering::Relaxed);
         self.heartbeat_interval.max(shortest)
     }
 
-    /// Returns the time between two questions, whichever workers they are for. The questions to all
-    /// workers are spread evenly over time.
+    /// Returns the time between two consecutive questions, which usually go to different workers.
+    /// The questions are spread evenly over time.
     pub(super) fn question_gap(&self) -> Duration {
         if !self.to_ask_soon.lock().is_empty() {
             return MIN_QUESTION_GAP;
@@ -135,7 +134,7 @@ impl KnownWorkers {
         gap.max(MIN_QUESTION_GAP)
     }
 
-    /// Returns the time after which a question is given up.
+    /// Returns the deadline of a question.
     pub(super) fn answer_timeout(&self) -> Duration {
         self.lost_timeout() / LOST_AFTER_UNANSWERED
     }
@@ -153,8 +152,8 @@ impl KnownWorkers {
     }
 
     /// Returns whether a worker of the cluster is missing: it is lost, or it has neither joined nor
-    /// answered since the gateway started. After a start of the gateway, workers have some time to
-    /// join or answer.
+    /// answered since the gateway started, although it has had the time after which a worker is
+    /// lost.
     pub(super) fn is_missing(&self, worker: WorkerId) -> bool {
         match self.by_id.lock().get(&worker) {
             Some(member) => self.is_lost(member),
@@ -162,9 +161,9 @@ impl KnownWorkers {
         }
     }
 
-    /// Notes that a worker has joined. Returns false if this start of the worker was known already.
-    /// Such a worker joins again because nobody has asked it. A lost worker stays lost until it
-    /// answers, because its join does not show whether the gateway can reach it.
+    /// Notes that a worker has joined. Returns false if this instance was known already at this
+    /// address. Such a worker joins again because nobody has asked it. If it is lost, it stays lost
+    /// until it answers, because its join does not show whether the gateway can reach it.
     pub(super) fn note_join(&self, worker: WorkerId, address: &str, instance: &str) -> bool {
         let mut members = self.by_id.lock();
         let is_new = match members.get_mut(&worker) {
@@ -194,7 +193,7 @@ impl KnownWorkers {
             .fetch_max(count(members.len()), Ordering::Relaxed);
     }
 
-    /// Sets the number of workers that are asked.
+    /// Sets the number of workers among which the questions are spread.
     pub(super) fn set_asked_workers(&self, asked: usize) {
         self.asked_workers.store(count(asked), Ordering::Relaxed);
     }
@@ -203,7 +202,7 @@ impl KnownWorkers {
         self.to_ask_soon.lock().extend(workers);
     }
 
-    /// Removes and returns one of the workers that are to be asked before their turn.
+    /// Removes and returns one of the workers that are asked before their turn.
     pub(super) fn next_to_ask_soon(&self) -> Option<WorkerId> {
         self.to_ask_soon.lock().pop_first()
     }
@@ -218,8 +217,8 @@ impl KnownWorkers {
         }
     }
 
-    /// Notes that a question was given up. Returns how many questions were given up since the
-    /// gateway last heard from the worker.
+    /// Notes that a question has failed. Returns how many questions have failed since the last
+    /// answer of the worker.
     pub(super) fn note_unanswered(&self, worker: WorkerId) -> u32 {
         let mut members = self.by_id.lock();
         let Some(silence) = members
@@ -232,10 +231,10 @@ impl KnownWorkers {
         silence.unanswered
     }
 
-    /// Notes that the process at `address` has answered a question. An unknown start of the worker
-    /// at the address of the known start is treated as if it had joined: it must have replaced the
-    /// known start. An unknown start at another address is not believed. If no start is known, the
-    /// first one that answers is believed.
+    /// Notes that the process at `address` has answered a question. An unknown instance at the
+    /// address of the known instance must have replaced it, and is treated as if it had joined. An
+    /// unknown instance at another address is ignored. If no instance is known, the first one that
+    /// answers is accepted.
     pub(super) fn note_answer(&self, address: &str, report: WorkerReport) -> Responder {
         let worker = WorkerId(report.worker_id);
         let mut members = self.by_id.lock();
@@ -261,7 +260,7 @@ impl KnownWorkers {
         Responder::NewInstance
     }
 
-    /// Notes that a start of a worker is going to stop.
+    /// Notes that an instance of a worker is going to stop.
     pub(super) fn note_leave(&self, worker: WorkerId, instance: &str) {
         if let Some(member) = self.by_id.lock().get_mut(&worker)
             && member.instance == instance
@@ -302,8 +301,8 @@ impl KnownWorkers {
         });
     }
 
-    /// Returns a receiver that is woken by joins, and by answers after which more workers may be
-    /// alive than before.
+    /// Returns a receiver that is woken by joins, and by answers that may have raised the number of
+    /// live workers.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.change_count.subscribe()
     }
@@ -342,7 +341,7 @@ mod tests {
         }
     }
 
-    /// Returns known workers: only one, which counts as lost as early as the rules allow.
+    /// Returns the list of a single worker, which counts as lost as early as possible.
     fn impatient() -> KnownWorkers {
         let members = KnownWorkers::new(MIN_QUESTION_GAP, Duration::ZERO);
         members.note_join(WORKER, ADDRESS, "first");
@@ -394,7 +393,7 @@ mod tests {
         members.note_unanswered(WORKER);
         assert!(!is_live(&members));
         assert!(members.is_missing(WORKER));
-        // The worker is alive again when it answers, and also when a new start of it joins.
+        // The worker is alive again when it answers, and also when a new instance of it joins.
         assert_eq!(
             members.note_answer(ADDRESS, report("first")),
             Responder::KnownInstance

@@ -1,8 +1,7 @@
 //! Each call to a worker states the [`Lineage`] of the catalog. A worker that cannot adopt the
 //! lineage refuses the call, and its next report says which incarnations it knows. Then the gateway
-//! finds out which of two cases it is. Either the worker was only left behind, or the catalog is
-//! older than the worker. In the second case, the catalog is also older than rows that were
-//! acknowledged.
+//! judges the worker. If the worker has only missed incarnations, it may adopt the lineage. If it
+//! has rows that the catalog does not know, the catalog is older than acknowledged rows.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +19,11 @@ use super::Cluster;
 pub(super) struct LineageVerdicts(Mutex<BTreeMap<WorkerId, LineageVerdict>>);
 
 impl Cluster {
-    /// Refuses statements while a worker has rows that the catalog does not know. In that case
-    /// acknowledged rows may be missing on any worker.
+    /// Refuses statements while a worker has rows that the catalog does not know. Then the catalog
+    /// may lack acknowledged rows of any worker.
     ///
     /// # Errors
-    /// `DATA_LOSS`, with the worker and with what to do.
+    /// `DATA_LOSS`, with the name of the worker and with advice.
     pub(crate) fn refuse_conflicts(&self) -> Result<()> {
         let conflict = self.lineage_verdicts.first_conflict();
         conflict.map_or(Ok(()), |(worker, from_write)| {
@@ -61,7 +60,7 @@ impl Cluster {
         matches!(agreements.get(&worker), Some(LineageVerdict::SetAside(_)))
     }
 
-    /// Notes what a worker's report says about the incarnations that the worker knows.
+    /// Judges a worker by its report. If the verdict is new, the worker is asked again soon.
     pub(super) fn note_lineage(&self, worker: WorkerId, report: &WorkerReport) {
         let mut agreements = self.lineage_verdicts.0.lock();
         if report.adopted {

@@ -17,7 +17,7 @@ pub struct NodeStatus {
     pub version: String,
     /// Time of the worker's first join, in milliseconds since 1970.
     pub joined_at_ms: i64,
-    /// Time since the worker joined or last answered. `None` if it did neither since the gateway
+    /// Time since the worker last joined or answered. `None` if it did neither since the gateway
     /// started.
     pub heard_ago: Option<Duration>,
     /// Last report of the worker. `None` if there was no report since the gateway started.
@@ -67,7 +67,7 @@ pub struct NodeReport {
 }
 
 impl Cluster {
-    /// Returns all workers that have ever joined, by id.
+    /// Returns all workers that have ever joined, in ascending order of their ids.
     pub fn nodes(&self) -> Vec<NodeStatus> {
         let state = self.catalog.state();
         state

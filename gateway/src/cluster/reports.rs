@@ -1,8 +1,8 @@
 //! The gateway asks for a report over the connection that it has to the worker anyway. If workers
-//! reported by themselves, each would need a connection in the other direction. Such a connection
-//! takes 65 KiB of the gateway's memory and a file descriptor, and there are thousands of workers.
-//! The gateway asks all workers that the catalog knows, alive or not. So a gateway that has just
-//! started, or that has lost a worker, learns from the answer that the worker is there.
+//! sent reports on their own initiative, each would need a connection in the other direction. Such
+//! a connection takes 65 KiB of the gateway's memory and a file descriptor, and there are thousands
+//! of workers. The gateway asks all workers that the catalog knows, alive or not. So a gateway that
+//! has just started, or that has lost a worker, learns from an answer that the worker is alive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,12 +23,11 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use super::Cluster;
 use super::known_workers::Responder;
 
-/// How late a question may be without delaying the questions after it, because timers are not
-/// exact. After a longer pause the gateway does not catch up, because it would ask many workers at
-/// once.
+/// Maximum delay of a question that does not delay the next question. Timers are not exact. After a
+/// longer delay the gateway does not catch up, because it would ask many workers at once.
 const MAX_CATCH_UP: Duration = Duration::from_millis(20);
-/// Number of failed questions in a row after which the failure is logged. A single question fails
-/// when a worker is just stopping or starting.
+/// Number of consecutive failed questions after which the failure is logged. A single question may
+/// fail just because a worker is stopping or starting.
 const LOG_AFTER_FAILURES: u32 = 2;
 
 impl Cluster {
@@ -94,7 +93,7 @@ impl Cluster {
         state.workers().map(|record| record.id).collect()
     }
 
-    /// Asks a worker once, and takes its answer.
+    /// Asks a worker once, and handles its answer.
     pub(super) async fn ask(&self, worker: WorkerId) -> (WorkerId, Result<()>) {
         (worker, self.ask_for_report(worker).await)
     }
@@ -106,8 +105,8 @@ impl Cluster {
             Ok(report) => report,
             Err(error) => {
                 let is_first = self.known_workers.note_unanswered(worker) == 1;
-                // The next turn of this worker may come late. It is asked again soon, so that the
-                // gateway knows in time whether the worker is lost.
+                // The next turn of this worker may be far away. So it is asked again soon, to find
+                // out in time whether it is lost.
                 if is_first && error.code() == ErrorCode::DeadlineExceeded {
                     self.known_workers.ask_soon([worker]);
                 }
@@ -140,7 +139,7 @@ impl Cluster {
     /// Returns the question for a worker, and the address at which the worker is asked.
     fn question(&self, worker: WorkerId) -> Result<(String, Report)> {
         // All parts of the question come from one state of the catalog. So a table that is created
-        // meanwhile is either among the kept tables or later than the last table.
+        // meanwhile is either in `live_tables` or later than `last_table`.
         let state = self.catalog.state();
         let Some(record) = state.worker(worker) else {
             return Err(Error::unavailable(format!(
@@ -228,8 +227,8 @@ fn expected_content(state: &CatalogState, name: ShardName) -> Option<ShardConten
     })
 }
 
-/// A worker that does not answer. It is logged when the trouble begins, when the kind of error
-/// changes, and when the worker answers again. It is not logged for each failed question.
+/// The consecutive failed questions of a worker. They are logged after `LOG_AFTER_FAILURES`
+/// failures, when the error code changes, and when the worker answers again.
 #[derive(Debug, Default)]
 struct FailureStreak {
     failures: u32,

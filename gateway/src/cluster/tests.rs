@@ -1,6 +1,6 @@
 //! Tests how the gateway sees workers that join, answer and leave.
 
-/// Stands in for a worker: answers questions for its report, and takes writes as a test tells it.
+/// Implements a stub of a worker, whose reports and answers to writes are set by a test.
 mod stub_worker;
 
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Returns the cluster as the next gateway with this catalog knows it when it starts.
+    /// Returns the cluster of a gateway that has been restarted with this catalog.
     fn started_again(&self) -> Arc<Cluster> {
         new_cluster(&self.config, &self.catalog)
     }
@@ -102,7 +102,7 @@ fn ask_workers(cluster: &Arc<Cluster>) -> DropGuard {
     stopping.drop_guard()
 }
 
-/// Waits until the condition holds. The condition is checked whenever the stub is asked.
+/// Waits until the condition holds. It is checked whenever the stub is asked.
 async fn until(stub: &StubWorker, condition: impl Fn() -> bool) {
     let mut questions = stub.questions();
     let waiting = async {
@@ -241,8 +241,8 @@ async fn a_second_worker_with_the_same_id_is_refused_while_the_first_is_there() 
         error.message().contains(&first) && error.message().contains("127.0.0.1:7299"),
         "{error}"
     );
-    // A start at the same address is admitted. A start at another address is admitted when nobody
-    // is at the former address any more.
+    // A new instance at the same address is admitted. A new instance at another address is admitted
+    // when no process listens at the former address any more.
     assert_eq!(join(&first, "c", id).await.unwrap().worker_id, 1);
     drop(listener);
     assert_eq!(join("127.0.0.1:7299", "d", id).await.unwrap().worker_id, 1);
@@ -349,7 +349,7 @@ async fn a_worker_that_joins_is_waited_for_and_one_that_drains_does_not_count() 
 
 #[tokio::test]
 async fn a_worker_that_has_joined_is_asked_for_its_report() {
-    // The worker's turn comes later than the test waits, so it must be asked before its turn.
+    // The worker's turn comes after the end of the test, so it must be asked before its turn.
     let seldom = config::Cluster {
         heartbeat_interval: 2 * PATIENCE,
         lost_after: 4 * PATIENCE,
@@ -540,7 +540,7 @@ async fn a_worker_with_rows_that_the_catalog_does_not_know_stops_all_statements(
     let stub = StubWorker::join(cluster).await;
     let worker = WorkerId(1);
     let own = catalog.state().lineage();
-    // The worker was left behind when this gateway started, and has no rows of later writes.
+    // The worker has not adopted this gateway's incarnation, and has no rows of later writes.
     stub.change_report(|report| report.adopted = false);
     cluster.ask(worker).await.1.unwrap();
     cluster.refuse_conflicts().unwrap();
@@ -559,8 +559,8 @@ async fn a_worker_with_rows_that_the_catalog_does_not_know_stops_all_statements(
         assert!(error.message().contains(part), "{error}");
     }
     assert!(cluster.refuse_lost(&[]).is_err());
-    // Statements are refused until the worker has given these rows up, or the catalog is another
-    // one.
+    // Statements are refused until the worker has given these rows up, or a newer catalog is
+    // restored.
     stub.change_report(|report| report.adopted = true);
     cluster.ask(worker).await.1.unwrap();
     cluster.refuse_conflicts().unwrap();

@@ -80,12 +80,12 @@ pub(crate) struct StatementContext {
     public_schema: Arc<PublicSchema>,
     /// The planned saved queries that the statement calls.
     saved_queries: Arc<SavedQueries>,
-    /// The tables and views that the statement reads, as far as it is planned: see [`Self::reads`].
+    /// The tables and views that planning has found so far: see [`Self::reads`].
     reads: Mutex<BTreeMap<String, u64>>,
     /// The parser's settings without the session's changes.
     parser: SqlParserOptions,
     view_state: OnceLock<Box<SessionState>>,
-    /// Maximum number of columns that the statement may make.
+    /// Limits for the columns and types that the statement may make.
     pub(super) shape: ShapeLimits,
 }
 
@@ -96,8 +96,8 @@ impl StatementContext {
     /// `with_plan_metrics`: see [`QueryContext`].
     ///
     /// # Errors
-    /// Returns the errors of the session's settings. `UNAUTHENTICATED` if the session's user no
-    /// longer exists.
+    /// Returns the errors of the session's settings. `UNAUTHENTICATED` if the login of the
+    /// session's user is no longer valid.
     pub(crate) fn new(
         engine: &Engine,
         session: &Session,
@@ -212,7 +212,7 @@ impl StatementContext {
             .await
     }
 
-    /// Plans the statement. Plans the views that it reads first.
+    /// Plans the views that the statement reads, and then the statement.
     ///
     /// # Errors
     /// `NOT_FOUND` for a table or a column that does not exist, with the nearest names.
@@ -240,16 +240,16 @@ impl StatementContext {
         Ok(plan)
     }
 
-    /// Returns the tables and views of the schema `public` that the statement reads, by name. Call
-    /// it after the statement is planned. The number is a table's id, or the fingerprint of a
-    /// view's text and owner.
+    /// Returns the tables and views of the schema `public` that the statement reads, by name. The
+    /// list is complete once the statement is planned. The number is a table's id, or the
+    /// fingerprint of a view's text and owner.
     pub(crate) fn reads(&self) -> BTreeMap<String, u64> {
         self.reads.lock().clone()
     }
 
-    /// Returns the statement. In an INSERT … SELECT, a view takes the place of the query, and the
-    /// query is planned by itself. Otherwise the planner would take all VALUES inside the INSERT
-    /// for rows of the table, even those in a FROM or a CTE.
+    /// Plans the query of an INSERT … SELECT by itself, and puts a view in its place. Without the
+    /// view, the planner would take all VALUES inside the INSERT for rows of the table, even those
+    /// in a FROM or a CTE. Returns other statements unchanged.
     async fn plan_insert_source(&self, mut statement: DfStatement) -> Result<DfStatement> {
         if let DfStatement::Statement(ast) = &mut statement
             && let Ast::Insert(insert) = ast.as_mut()
@@ -273,8 +273,8 @@ impl StatementContext {
         Ok(statement)
     }
 
-    /// Replaces the error about a missing table if its name is that of a saved query, which the
-    /// statement reads like a table. The new error says how to call the saved query.
+    /// Replaces the error about a missing table if a saved query has this name. The new error says
+    /// how to call the saved query.
     fn advise_call(&self, error: Error) -> Error {
         let queries = self.catalog.views().filter(|view| view.is_saved_query());
         let missing = |name: &str| format!("'{CATALOG}.{PUBLIC}.{name}' not found");
@@ -315,8 +315,8 @@ impl StatementContext {
     /// Checks that the statement's tables exist and that a user with the rights of `reader` may
     /// read them. Plans the views that the statement reads.
     async fn resolve(&self, statement: &DfStatement, reader: &Rights, depth: usize) -> Result<()> {
-        // A called name is never a CTE, even if a CTE has the same name. What is called comes
-        // first, so that the error for a missing one says that it is no function.
+        // A called name is never a CTE, even if a CTE has the same name. Called names are checked
+        // first, so that the error for a missing one says that there is no such function.
         let called = find_calls(statement)?.into_iter().map(|name| (name, true));
         let read = self.state.resolve_table_references(statement)?;
         for (name, is_called) in called.chain(read.into_iter().map(|name| (name, false))) {
@@ -328,7 +328,7 @@ impl StatementContext {
             if let Some(version) = self.catalog.version_of(name) {
                 self.reads.lock().insert(name.to_owned(), version);
             } else if !self.state.table_functions().contains_key(name) {
-                // A table function such as FROM generate_series(…) is a reference too.
+                // Table functions such as generate_series(…) are not in the catalog either.
                 if is_called {
                     return Err(self.catalog.no_such_function(name, &self.rights));
                 }
@@ -369,8 +369,8 @@ impl StatementContext {
         unsupported::check_statement(statement)
     }
 
-    /// Plans a view or a saved query. It reads with the rights of its owner: a user who may read
-    /// the view needs no right to the tables below it.
+    /// Plans a view or a saved query with the rights of its owner: a user who may read the view
+    /// needs no right to the tables below it.
     async fn plan_view(&self, view: &View, depth: usize) -> Result<()> {
         let (name, sql) = (view.name(), view.sql());
         if self.public_schema.views.lock().contains_key(name)
@@ -553,8 +553,7 @@ pub(super) fn user_table_name(reference: &TableReference) -> Result<&str> {
 }
 
 /// Refuses a table that does not exist in the schema `system`, and a schema or catalog that does
-/// not exist. DataFusion plans the tables of these schemas, and its error for a missing table has
-/// another code than Volary's.
+/// not exist. DataFusion would refuse them later, with another error code than Volary's.
 fn refuse_unknown_table(reference: &TableReference) -> Result<()> {
     refuse_unknown_schema(reference)?;
     let table = reference.table();
@@ -683,7 +682,7 @@ impl SchemaProvider for PublicSchema {
         let Some(view) = self.catalog.view(name) else {
             return Ok(None);
         };
-        // A statement that calls a saved query asks for it here too.
+        // DataFusion looks up a called saved query here, too, but it is not a table.
         if view.is_saved_query() {
             return Ok(None);
         }

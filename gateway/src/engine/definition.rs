@@ -22,8 +22,8 @@ use crate::load;
 use crate::sql::names::{identifier, object_name};
 use crate::sql::shape::ShapeLimits;
 
-/// Number of shards of a table that does not set it. It should be much larger than the number of
-/// workers, and small enough that the files of each shard are not tiny.
+/// Number of shards of a table whose definition does not set it. It should be much larger than the
+/// number of workers, and small enough that the files of each shard are not tiny.
 const DEFAULT_SHARDS: u32 = 64;
 
 /// The options of CREATE TABLE … WITH (…).
@@ -35,8 +35,8 @@ pub(super) struct TableOptions {
     is_reference: bool,
 }
 
-/// Creates a table. Returns the number of rows that CREATE TABLE AS has written, or `None` without
-/// AS.
+/// Creates a table. Returns the number of rows that CREATE TABLE AS has written. Returns `None`
+/// without AS, or if the table exists already and is kept.
 pub(super) async fn create_table(
     engine: &Engine,
     context: &StatementContext,
@@ -162,8 +162,8 @@ async fn declared_schema(context: &StatementContext, create: CreateTable) -> Res
     stored_schema(context.shape, &name, plan.schema().inner())
 }
 
-/// Returns the schema with which a table stores its rows. Column names must be distinct, and types
-/// must be ones that Parquet returns unchanged.
+/// Returns the schema with which a table stores its rows. Column names must be distinct. Types that
+/// Parquet would not return unchanged are replaced or refused.
 pub(super) fn stored_schema(shape: ShapeLimits, table: &str, schema: &Schema) -> Result<SchemaRef> {
     shape.check_table(table, schema)?;
     if schema.fields().is_empty() {
@@ -207,7 +207,7 @@ fn stored_type(data_type: &DataType) -> Option<DataType> {
     })
 }
 
-/// Returns the type, made of types that nodes send to each other unchanged: see
+/// Replaces those parts of a type that nodes cannot send to each other unchanged: see
 /// [`can_send_unchanged`](volary_planner::fragment::encode::can_send_unchanged).
 fn transferable_type(data_type: &DataType) -> DataType {
     let sent = |field: &FieldRef| {
@@ -415,8 +415,8 @@ fn query_text(statement: &str) -> Option<String> {
     }
 }
 
-/// Drops the table from the catalog, and then its files on the workers. A worker that does not
-/// answer deletes the files when it is next asked for its report.
+/// Drops the table from the catalog, and tells its workers to delete its files, without waiting for
+/// them. A worker that does not answer deletes the files when it is next asked for its report.
 pub(super) async fn drop_table(
     engine: &Engine,
     context: &StatementContext,

@@ -29,7 +29,7 @@ pub struct IngestTarget {
     pub options: HashMap<String, String>,
 }
 
-/// What to do if the table that rows are sent for exists already.
+/// What to do with incoming rows if their table exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfTableExists {
     /// Refuses the rows with an error.
@@ -58,12 +58,12 @@ impl fmt::Debug for IncomingRows {
 
 impl Engine {
     /// Writes rows into a table, all of them or none. Columns are matched by their names. Values
-    /// are stored unchanged, except that values within nested ones are cast as in a query. Returns
-    /// the number of rows. `query_id`: see [`Self::execute`].
+    /// are stored unchanged, except that values within nested values are cast as in a query.
+    /// Returns the number of rows. `query_id`: see [`Self::execute`].
     ///
     /// # Errors
-    /// `NOT_FOUND` or `ALREADY_EXISTS` if the table is not as `ingest` says. Also returns the
-    /// errors of the rows.
+    /// `NOT_FOUND` if the table does not exist and may not be created. `ALREADY_EXISTS` if it
+    /// exists and `ingest` refuses that. Also returns the errors of the rows.
     pub async fn ingest(
         self: &Arc<Self>,
         session: &Session,
@@ -182,8 +182,8 @@ async fn create(
     }
 }
 
-/// Splits the rows into one partition for each processor and fits them to the table. Several
-/// readers share the client's stream, because fitting and splitting rows takes longer than
+/// Splits the rows into the gateway's number of target partitions and fits them to the table.
+/// Several readers share the client's stream, because fitting and splitting rows takes longer than
 /// receiving them.
 fn fitted_source(engine: &Engine, table: &Arc<Table>, rows: IncomingRows) -> Result<RowSource> {
     let fields = rows.schema.fields();

@@ -126,8 +126,8 @@ impl ParameterColumns {
             })
             .collect();
         let casts = fields.iter().zip(wanted).map(|(field, wanted)| {
-            // Numbers keep their own type in computations, as literals of their values would. The
-            // column that they are inserted into casts them.
+            // Numbers keep their own type in computations, as literals of their values would. They
+            // are cast when they are inserted into their column.
             let given = field.data_type();
             wanted.filter(|wanted| {
                 let is_as_given = given == wanted
@@ -143,8 +143,8 @@ impl ParameterColumns {
         }
     }
 
-    /// Returns whether an item of VALUES that is computed from columns has the same value for each
-    /// row as if the values of the row were bound to its parameters.
+    /// Returns whether an item of VALUES has the same value for each row, whether columns replace
+    /// its parameters or the row's values are bound to them.
     fn has_same_value_as_bound(&self, item: &Expr) -> bool {
         if let Expr::Placeholder(_) = item {
             return true;
@@ -182,9 +182,9 @@ fn parameter_name(number: usize) -> String {
 
 /// Returns the input of an INSERT that reads the stream in place of VALUES. Returns `None` if the
 /// result might differ from running the INSERT once for each row. This is so in four cases. The
-/// input may be something else than one row of VALUES. It may have subqueries, which would be run
-/// once for all rows. It may compute with a parameter that is cast, while [`parameters::bind`]
-/// decides for each value whether to cast it. Or a column of VALUES may have the type NULL.
+/// input may not be a single row of VALUES. It may have subqueries, which would be run once for all
+/// rows. It may compute with a parameter that is cast, while [`parameters::bind`] decides for each
+/// value whether to cast it. Or a column of VALUES may have the type NULL.
 fn streaming_input(
     input: &LogicalPlan,
     columns: &ParameterColumns,

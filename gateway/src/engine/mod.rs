@@ -14,12 +14,12 @@ mod definition;
 mod errors;
 /// Keeps generic plans for statements that are run repeatedly.
 mod generic;
-/// Writes rows that a client sends as Arrow batches, into a table that may be created for them.
+/// Writes rows that a client sends as Arrow batches, and creates their table if needed.
 mod ingest;
 /// Runs an INSERT of VALUES with many rows of parameters as one write: all of its rows are kept, or
 /// none.
 mod insert_each;
-/// Recognises queries that only list what the gateway knows.
+/// Recognises queries that only list rows of one system table.
 mod listing;
 /// Limits the functions that build nested types.
 mod nested_types;
@@ -175,8 +175,8 @@ impl Engine {
         Arc::ptr_eq(&query.access, &self.access())
     }
 
-    /// Refuses a query if something that it reads was dropped or created anew since the query was
-    /// planned.
+    /// Refuses a query if a table or view that it reads was dropped or recreated since planning.
+    /// `reads` holds the versions that the query was planned with.
     ///
     /// # Errors
     /// `NOT_FOUND`, with the name.
@@ -221,7 +221,7 @@ impl Engine {
         tables.chain(views).chain(system).collect()
     }
 
-    /// Returns what a load for the user with this number needs.
+    /// Returns the parts of the gateway that a load needs. `owner` is the number of its user.
     fn gateway_parts(&self, owner: u32) -> load::GatewayParts {
         load::GatewayParts {
             owner,

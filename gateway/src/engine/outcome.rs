@@ -27,7 +27,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// The work of a statement that changes nothing that ROLLBACK would have to undo.
+    /// The work of a statement without changes that ROLLBACK would have to undo.
     pub(super) const WITHOUT_WRITES: Self = Self {
         rows: None,
         has_written: false,

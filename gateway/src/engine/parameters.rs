@@ -1,6 +1,6 @@
-//! A statement with parameters must give the same answer as with the values as literals. The type
-//! of a parameter is only a guess, taken from what the parameter is compared or computed with. So a
-//! cast to this type must not change the value.
+//! A statement must give the same answer with parameters as with literals of the same values. The
+//! type of a parameter is only a guess, taken from what the parameter is compared or computed with.
+//! So a cast to this type must not change the value.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(super) fn parameter_types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>
     Ok(types)
 }
 
-/// Returns the number of a parameter `$n`, counted from 0.
+/// Returns the index of a parameter `$n`, counted from 0.
 pub(super) fn parameter_index(parameter: &Placeholder) -> Option<usize> {
     let number: usize = parameter.id.strip_prefix('$')?.parse().ok()?;
     number.checked_sub(1)
@@ -77,7 +77,8 @@ impl Parameters {
         Ok(Self(parameters.collect()))
     }
 
-    /// Returns the values for the parameters: the values of the one given row, cast.
+    /// Returns the values of the one given row for the parameters, cast where that does not change
+    /// them.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for a wrong number of values or rows, or for a value that cannot be cast
@@ -176,9 +177,9 @@ fn are_numbers(column: &ArrayRef, wanted: &DataType) -> bool {
     column.data_type().is_numeric() && wanted.is_numeric()
 }
 
-/// Casts the value to the type that the plan wants, because shard keys are found by that type.
-/// Returns the value as it was given if the cast would change it. The analyzer then finds a common
-/// type for both sides, as it does for literals.
+/// Casts the value to the type that the plan wants, because the planner finds shards by keys of
+/// that type. Returns the value as it was given if the cast would change it. The analyzer then
+/// finds a common type for both sides, as it does for literals.
 fn cast_if_unchanged(number: usize, column: &ArrayRef, wanted: &DataType) -> Result<ScalarValue> {
     let given = ScalarValue::try_from_array(column, 0)?;
     if column.data_type() == wanted {
@@ -222,9 +223,9 @@ fn cast_if_unchanged(number: usize, column: &ArrayRef, wanted: &DataType) -> Res
     }
 }
 
-/// Casts the rows of a statement that writes to the types that were planned. The planner adds casts
-/// to the table's types where it sees other types. It does not see the type of a value that keeps
-/// its own type, so that value is cast here.
+/// Casts the input rows of a DML statement to the planned types. The planner adds casts to the
+/// table's types where it sees other types. It does not see the type of a value that keeps its own
+/// type, so that value is cast here.
 fn cast_input(plan: LogicalPlan, planned: &DFSchema) -> DfResult<LogicalPlan> {
     let LogicalPlan::Dml(statement) = plan else {
         return Ok(plan);

@@ -56,7 +56,7 @@ impl BoundedTypeParser {
 
 /// Returns how deeply the parentheses of the text are nested. Parentheses in the quoted names of
 /// fields do not count, because a name could close as many as other parts open. A quoted name ends
-/// where Arrow's parser ends it: a quote after a backslash does not end the name.
+/// where Arrow's parser ends it: the first quote after a backslash does not end the name.
 fn depth(text: &str) -> usize {
     let (mut open, mut deepest) = (0_usize, 0);
     let (mut quote, mut is_escaped) = (None, false);

@@ -35,7 +35,7 @@ use crate::statements::ProgressHandle;
 /// Opening thousands of streams in that task would keep other work waiting.
 const MAX_INLINE_STREAMS: usize = 16;
 
-/// The results of planning a query that planning it again needs.
+/// The results of planning a query that are needed to plan it again.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EarlierPlan {
     /// The snapshot that the query sees. `None` for the writes that are committed now.
@@ -47,7 +47,7 @@ pub(crate) struct EarlierPlan {
     pub columns_fingerprint: Option<u64>,
 }
 
-/// A planned query. Dropping it, or the stream of its rows, ends it on all nodes.
+/// A planned query. Dropping this value, or the stream of the rows, ends the query on all nodes.
 #[derive(Debug)]
 pub struct PlannedQuery {
     /// The id of the query.
@@ -67,7 +67,7 @@ pub struct PlannedQuery {
     pub(super) planning_time: Duration,
     pub(super) queue: StatementQueue,
     pub(super) claimant: Claimant,
-    /// Says whether the query only lists what the gateway knows.
+    /// Says whether the query only lists rows of one system table.
     pub(super) is_listing: bool,
 }
 
@@ -136,8 +136,8 @@ impl PlannedQuery {
     }
 
     /// Waits for a place and runs the query. Returns the messages of its workers, for a client that
-    /// was sent the announcement `announced`. If the rows have to pass operators on this gateway,
-    /// there are no such messages, and the query is refused. `progress` is the handle for notes
+    /// was sent the schema `announced`. Refuses the query if its rows have to pass operators on
+    /// this gateway, because there are no such messages then. `progress` is the handle for notes
     /// about the query's progress. The caller has to enforce deadlines.
     ///
     /// # Errors
@@ -205,8 +205,7 @@ impl PlannedQuery {
     }
 }
 
-/// The rows of a query, with exactly the announced schema. The stream holds the place of the
-/// statement among the running ones.
+/// The rows of a query, with exactly the announced schema. The stream holds the statement's place.
 struct QueryStream {
     rows: SendableRecordBatchStream,
     schema: SchemaRef,

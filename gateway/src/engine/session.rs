@@ -87,13 +87,12 @@ impl Session {
         Self { rights, ..self }
     }
 
-    /// Returns what may be done in the session.
+    /// Returns the rights of the session's user.
     pub fn rights(&self) -> &Arc<Rights> {
         &self.rights
     }
 
-    /// Returns the same session with the same settings, whose statements wait in the queue of
-    /// another caller.
+    /// Returns the same session. Its statements wait in the queue of this caller.
     #[must_use]
     pub(crate) fn with_caller(self, caller: Caller) -> Self {
         Self { caller, ..self }
@@ -122,7 +121,7 @@ impl Session {
         self.settings.read().clone()
     }
 
-    /// Returns the deadline of each statement of the session. `None` if only the gateway's own
+    /// Returns the time limit for each statement of the session. `None` if only the gateway's own
     /// limit applies.
     pub fn statement_timeout(&self) -> Option<Duration> {
         settings::statement_timeout(&self.settings.read())

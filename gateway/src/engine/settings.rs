@@ -83,8 +83,8 @@ pub(super) fn check(key: &str, value: &str) -> Result<()> {
     apply(&mut trial, &[(key.to_owned(), value.to_owned())].into())
 }
 
-/// Returns the statement. A SHOW gets the full key of its setting, because the planner knows no
-/// other name.
+/// Replaces the name of the setting in a SHOW by its full key, because the planner knows no other
+/// name.
 pub(super) fn with_full_key(mut statement: DfStatement) -> DfStatement {
     if let DfStatement::Statement(ast) = &mut statement
         && let Ast::ShowVariable { variable } = ast.as_mut()

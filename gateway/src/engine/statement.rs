@@ -54,8 +54,8 @@ impl Engine {
 
     /// Plans a query, or runs any other statement once. `parameters` is one row with a column for
     /// each parameter, by position. A parameter counts as the literal of its value would.
-    /// `query_id` is the name of the statement for workers and in logs. The caller has to add it to
-    /// errors, because they may occur before anything is planned.
+    /// `query_id` identifies the statement on workers and in logs. The caller has to add it to
+    /// errors, because errors may occur before anything is planned.
     ///
     /// # Errors
     /// Returns the errors of the statement.
@@ -69,7 +69,8 @@ impl Engine {
         let catalog = self.catalog.state();
         let rights = catalog.access().current_rights(session.rights())?;
         let key = StatementKey::new(session, &rights, sql);
-        // During a conflict between catalog and workers, planning reports what is refused.
+        // During a conflict between the catalog and the workers, each query is planned, because
+        // planning checks whether it is refused.
         let may_use_generic_plan = !self.cluster.has_conflicts();
         let mut generic = may_use_generic_plan
             .then(|| self.generic_plans.find(&catalog, &key))
@@ -85,9 +86,8 @@ impl Engine {
         self.run_statement(session, query_id, work).await
     }
 
-    /// Plans a query again that was planned before, as its ticket says. The query keeps its id,
-    /// which its client and the logs know, and sees the same rows. `parameters`: see
-    /// [`Self::execute`].
+    /// Plans the query of a ticket again. The query keeps its id, which its client and the logs
+    /// know, and sees the same rows. `parameters`: see [`Self::execute`].
     ///
     /// # Errors
     /// Returns the errors of the statement. `NOT_FOUND` if a table or view that the query reads is
@@ -264,8 +264,8 @@ async fn execute(
 }
 
 /// Plans a query with the id and the snapshot of its ticket. The query must read the same tables
-/// and have the same columns as before. A ticket never belongs to another kind of statement, which
-/// would be run twice.
+/// and have the same columns as before. Other kinds of statements never have tickets, because a
+/// ticket would run them a second time.
 async fn replan(
     engine: Arc<Engine>,
     session: Session,

@@ -33,7 +33,7 @@ impl StatementQueue {
             .with_max_waiting_per_session(config.max_waiting_per_session())
             .with_max_running_per_user(config.max_running_per_user());
         let kept_count = config.kept_places.max(1);
-        // No single user may take all of the kept places either.
+        // A single user may take only half of the kept places, rounded up.
         let kept_places = Admission::new("statements", kept_count, MAX_WAITING_FOR_KEPT_PLACES)
             .with_max_running_per_user(kept_count.div_ceil(2));
         Self {
@@ -43,8 +43,8 @@ impl StatementQueue {
         }
     }
 
-    /// Waits for a place for a statement, which runs with the memory of `env`. `is_listing`
-    /// says whether the statement only lists what the gateway knows.
+    /// Waits for a place for a statement, which runs with the memory of `env`. `is_listing` says
+    /// whether the statement only lists rows of one system table.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many statements wait.

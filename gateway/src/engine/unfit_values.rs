@@ -9,7 +9,7 @@ use volary_flight_proto::{Error, SqlState};
 use crate::sql_type::sql_type_name;
 
 /// Returns an error about the first literal of the rows that does not fit its column. Returns
-/// `None` if all literals fit, so that the INSERT failed for another reason.
+/// `None` if all literals fit: the INSERT then failed for another reason.
 pub(super) fn unfit_value_error(rows: &LogicalPlan, table: &str) -> Option<Error> {
     for (index, column) in rows.schema().fields().iter().enumerate() {
         let wanted = column.data_type();

@@ -30,7 +30,7 @@ pub(super) struct ClientCall {
     /// The session of the client.
     pub(super) session: ClientSession,
     /// The token with which the client named its session. It is `None` if the client named no
-    /// session. The session then exists for this call only.
+    /// session. The session is then new, and is kept only if the call changes it.
     pub(super) session_token: Option<SessionToken>,
     /// The types in which the client is sent rows.
     pub(super) profile: TypeProfile,
@@ -57,7 +57,7 @@ impl ClientCall {
 
     /// Refuses a statement whose change of the settings would be lost. A client that has named no
     /// session may ignore the session that the answer names, and its SET would then have no effect.
-    /// Call it after the statement was run.
+    /// Must be called after the statement was run.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if the client has named no session and the session's settings were
@@ -168,8 +168,8 @@ impl FlightSql {
             .sessions
             .get_or_create(&principal.rights, session_token.as_ref());
         if session_token.is_none() {
-            // The client has a new session at each call, but all of its statements wait as those of
-            // one caller. So the connection counts as the caller.
+            // The client has a new session at each call. Its connection counts as the caller, so
+            // that all of its statements wait in one queue.
             let caller = peer.map_or(Caller::Unknown, Caller::Connection);
             session.engine = session.engine.with_caller(caller);
         }
@@ -189,8 +189,8 @@ impl FlightSql {
         })
     }
 
-    /// Returns the answer to a call. A client that has named no session receives a token to name it
-    /// from now on. A client whose bearer token is about to expire receives a new one.
+    /// Returns the answer to a call. A client that has named no session receives the token of one.
+    /// A client whose bearer token is due for renewal receives a new one.
     pub(super) fn respond<T>(&self, call: &ClientCall, message: T) -> Result<Response<T>> {
         let mut response = Response::new(message);
         if call.session_token.is_none() {
@@ -201,8 +201,8 @@ impl FlightSql {
         Ok(response)
     }
 
-    /// Sends a new bearer token to a client whose token is about to expire. The token is sent in
-    /// the `authorization` header, for drivers that replace their token with it, and as a cookie.
+    /// Sends a new bearer token to a client whose token is due for renewal. The new token is sent
+    /// in the `authorization` header, for drivers that then replace theirs, and as a cookie.
     pub(super) fn renew_bearer(&self, metadata: &mut MetadataMap, call: &ClientCall) -> Result<()> {
         match &call.session_token {
             Some(session) if call.principal.is_renewal_due => {
@@ -214,9 +214,9 @@ impl FlightSql {
         }
     }
 
-    /// Puts the token of a session into the headers of an answer. The token is sent as a cookie. A
-    /// client that shows no credentials also receives it as its bearer token. Other clients are not
-    /// sent a bearer token, because drivers would replace their credentials with it.
+    /// Puts the token of a session into the headers of an answer, as a cookie. A client that shows
+    /// no credentials also receives a bearer token for the session. Other clients are not sent a
+    /// bearer token, because drivers would replace their credentials with it.
     pub(super) fn announce_session(
         &self,
         metadata: &mut MetadataMap,
@@ -230,7 +230,7 @@ impl FlightSql {
         Ok(())
     }
 
-    /// Makes the token of a session the client's bearer token, and returns the bearer token.
+    /// Puts a new bearer token for a session into the `authorization` header. Returns the token.
     pub(super) fn announce_bearer(
         &self,
         metadata: &mut MetadataMap,

@@ -1,5 +1,5 @@
-//! Drivers send no call to cancel a query: they drop their stream instead. The APIs of the Go, Java
-//! and C++ clients and the `volary` command send it.
+//! Drivers cancel a query by dropping its stream. The APIs of the Go, Java and C++ clients and the
+//! `volary` command send a call to cancel it.
 
 use arrow_flight::sql::{ActionCancelQueryRequest, ActionCancelQueryResult, ProstMessageExt};
 use arrow_flight::{CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo};
@@ -39,8 +39,9 @@ impl FlightSql {
         Ok(result.as_any().encode_to_vec().into())
     }
 
-    /// Cancels the query of a FlightInfo that this gateway made, as long as the query waits or runs
-    /// here. Users may cancel their own queries. Administrators may cancel all queries.
+    /// Cancels the query of a FlightInfo, as long as the query waits or runs on this gateway. Users
+    /// may cancel their own queries. Administrators may cancel all queries, but have to name the
+    /// query of another user by its id, because they cannot open its ticket.
     fn cancel(&self, call: &ClientCall, info: Option<FlightInfo>) -> Result<CancelStatus> {
         let info = info.unwrap_or_default();
         let endpoint = info.endpoint.into_iter().next();

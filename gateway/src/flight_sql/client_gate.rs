@@ -29,8 +29,8 @@ pub struct ClientGate {
 }
 
 impl ClientGate {
-    /// Creates a gate that lets in callers whose credentials the login knows, and callers that show
-    /// that they are nodes.
+    /// Creates a gate. It lets in callers whose credentials the login knows. It lets in all others
+    /// for DoAction only, and with large messages only if they show that they are nodes.
     pub fn new(login: Arc<Login>, nodes: Sealer, unfinished: MessageBudget) -> Self {
         Self {
             login,

@@ -35,7 +35,7 @@ fn cookie_values<'a>(headers: &'a HeaderMap, wanted: &str) -> impl Iterator<Item
 
 /// Returns the cookie with which a client shows the session's token from now on. The cookie has no
 /// attributes. A Flight client has no path to compare, so it sends a cookie without attributes with
-/// every call. Java would quote the value of a cookie that has attributes of newer versions.
+/// every call. Java would quote the value of a cookie with an attribute such as `Max-Age`.
 pub(super) fn session_cookie(token: &SessionToken) -> String {
     format!("{SESSION}={}", token.as_str())
 }

@@ -142,7 +142,7 @@ impl FlightSql {
             .map_or(gateway_timeout, |timeout| timeout.min(gateway_timeout))
     }
 
-    /// Returns the rows of a part, which the gateway asks the part's worker for.
+    /// Returns the rows of a part, which the gateway fetches from the part's worker.
     pub(super) async fn redeem_part(
         &self,
         call: &ClientCall,
@@ -223,8 +223,8 @@ impl FlightSql {
     }
 }
 
-/// Sends a client its own token again. With it, JDBC logs in at workers with the token instead of
-/// its password.
+/// Sends a client its own token again, if the FlightInfo has locations. JDBC then logs in at
+/// workers with the token instead of its password.
 pub(super) fn repeat_bearer(call: &ClientCall, response: &mut Response<FlightInfo>) -> Result<()> {
     let has_locations = |info: &FlightInfo| {
         let mut endpoints = info.endpoint.iter();
@@ -241,7 +241,7 @@ pub(super) fn repeat_bearer(call: &ClientCall, response: &mut Response<FlightInf
 }
 
 fn is_loopback(uri: &Url) -> bool {
-    // If the parser does not know the scheme of a URL, it returns an IP address as a domain name.
+    // If the parser does not know the scheme of a URL, it returns an IPv4 address as a domain name.
     match uri.host() {
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
         Some(Host::Ipv6(ip)) => ip.is_loopback(),

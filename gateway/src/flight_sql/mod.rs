@@ -10,8 +10,7 @@
 //! 3. The schema of a DoGet is exactly that of the FlightInfo: `types`, `stream`.
 //! 4. DDL and DML that come as a query run once, in GetFlightInfo: `statement`.
 //! 5. A prepared statement without rows has a schema without fields: `prepared`.
-//! 6. `?` is a parameter, which the engine implements. Rows are bound to parameters by position:
-//!    `upload`.
+//! 6. `?` is a parameter: `engine`. Rows are bound to parameters by position: `upload`.
 //! 7. Credentials may be base64 without padding: `auth`.
 //! 8. GetSqlInfo answers every standard id, and no other id: `sql_info`.
 //! 9. Every column of GetTables has metadata: `types`.
@@ -29,7 +28,7 @@ mod auth;
 /// Reads the caller, its session, its types and the deadline from the headers of a call, and writes
 /// the headers of the answer.
 mod call;
-/// Handles cancellation by a call of its own.
+/// Handles CancelFlightInfo and CancelQuery, the calls that cancel a query.
 mod cancel;
 /// Identifies callers before their messages are read.
 mod client_gate;
@@ -64,8 +63,7 @@ mod metadata;
 mod poll;
 /// Handles prepared statements.
 mod prepared;
-/// Handles RenewFlightEndpoint, for clients that read a result again after its ticket would have
-/// expired.
+/// Handles RenewFlightEndpoint, which makes a ticket valid for longer.
 mod renew;
 /// Implements the Flight service: each method passes its call on to the module that handles it.
 mod service;
@@ -76,7 +74,7 @@ mod session_actions;
 mod sessions;
 /// Answers GetSqlInfo, which asks what this server can do.
 mod sql_info;
-/// Makes a FlightInfo of a statement, and rows of its ticket.
+/// Makes the FlightInfo of a statement, and returns the rows of its ticket.
 mod statement;
 /// Converts a query's rows to the messages that a client is sent.
 mod stream;
@@ -92,8 +90,7 @@ mod upload;
 /// Watches open result streams and ends them: at the deadline, at a cancellation, or when the
 /// client reads nothing for long.
 mod watched_stream;
-/// Handles the messages of workers: that they join or leave, and that a client wants rows from
-/// them.
+/// Handles the messages of workers, which join, leave, or ask whether a client may have rows.
 mod worker_actions;
 /// Answers GetXdbcTypeInfo with the SQL types, which ODBC asks for when it connects.
 mod xdbc;
@@ -114,8 +111,7 @@ use poll::PolledQueries;
 use sessions::Sessions;
 use tickets::Tickets;
 
-/// The service that clients call, and workers that join. It implements Flight, and Flight SQL on
-/// top of it.
+/// The service that clients and workers call. It implements Flight, and Flight SQL on top of it.
 ///
 /// arrow-flight's own layer for Flight SQL is not used: it answers ListFlights, GetSchema and
 /// PollFlightInfo with UNIMPLEMENTED, and refuses descriptors that are plain SQL.
@@ -132,7 +128,6 @@ pub struct FlightSql {
 
 impl FlightSql {
     /// Creates a service over the engine. `sealer` has a key that only the cluster's gateways know.
-    /// Workers do not know it.
     pub fn new(
         engine: Arc<Engine>,
         cluster: Arc<Cluster>,

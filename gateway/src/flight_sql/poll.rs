@@ -1,6 +1,6 @@
-//! The first poll starts the query, so that its work does not wait for the DoGet. The client is
-//! told that the query is complete when its first rows are there. The rows after them wait in the
-//! query's own buffers. The query ends if its client stops polling.
+//! The first poll starts the query, so that its work does not wait for the DoGet. As soon as the
+//! first rows are there, polls are answered that the query is complete. Further rows wait in the
+//! query's own buffers. The query ends if its client neither polls nor fetches the rows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum time that the answer to a poll waits for new progress.
 const MAX_POLL_WAIT: Duration = Duration::from_secs(1);
 
-/// Interval at which progress is checked. Progress is counted when a worker ends, and nobody is
-/// notified of it.
+/// Interval at which progress is checked. Progress is counted when all rows of a worker have
+/// arrived, without a notification.
 pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Type URL of the descriptor that the client sends back with the next poll.
@@ -59,7 +59,8 @@ struct PolledQuery {
     /// first rows are there.
     stream: Mutex<Option<PolledStream>>,
     readiness: watch::Sender<bool>,
-    /// Notified if the client did not receive the answer to its first poll. It cannot poll again.
+    /// Notified if the client did not receive the answer to its first poll. The client cannot poll
+    /// again then.
     abandoned: Notify,
 }
 
@@ -165,8 +166,8 @@ impl PolledQueries {
             }
             let mut is_ready = started.readiness.subscribe();
             let ready = is_ready.wait_for(|ready| *ready);
-            // The query must not be forgotten while this waits. Each turn of the loop counts as
-            // asking for it.
+            // The query must not be dropped while this waits. Each iteration therefore asks for it
+            // again, which restarts its idle timeout.
             if tokio::time::timeout(self.idle_timeout / 2, ready)
                 .await
                 .is_ok()
@@ -179,8 +180,8 @@ impl PolledQueries {
     }
 }
 
-/// The poll that starts a query. If the client goes away before it is answered, it cannot poll
-/// again, and the query ends.
+/// Ends the query that a first poll has started, unless the poll is answered. Without the answer,
+/// the client cannot poll again.
 struct FirstPoll<'a> {
     polled: &'a PolledQueries,
     started: Option<QueryId>,

@@ -137,9 +137,9 @@ fn parameter_schema(profile: TypeProfile, description: &StatementDescription) ->
 }
 
 /// Returns a type to which JDBC's converters can convert a value without changing it. The
-/// converters cut integers to the width of the type, and they write the milliseconds of a time
-/// whatever its unit is. The engine then casts the value to the parameter's own type, and reports a
-/// value that does not fit.
+/// converters cut integers to the width of the type, and they write a time in milliseconds whatever
+/// the unit of the type is. The engine then casts the value to the parameter's own type, and
+/// reports a value that does not fit.
 fn convertible_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Int8 | DataType::Int16 | DataType::Int32 => DataType::Int64,

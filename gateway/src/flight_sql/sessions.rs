@@ -1,7 +1,7 @@
 //! A client shows the token of its session as its bearer token or as a cookie. A client that shows
-//! neither receives a token with its first answer, before it can have changed a setting. A later
-//! answer may not reach it: drivers read the headers of a unary call's answer at once, but those of
-//! a DoPut's answer too late or never.
+//! neither receives a token with its first answer, even if it has not changed a setting yet. The
+//! answer that follows a change may be too late: drivers read the headers of a unary call's answer
+//! at once, but those of a DoPut's answer too late or never.
 //!
 //! A token that CREATE TOKEN made does not name a session, because many connections may share it. A
 //! client with such a token has a session if it keeps cookies.
@@ -28,8 +28,8 @@ const TOKEN_PREFIX: &str = "volary-session-";
 pub(super) struct SessionToken(String);
 
 impl SessionToken {
-    /// Creates a token that no client knows yet. Its session does not have to be kept before the
-    /// token is used.
+    /// Creates a token that no client knows yet. Its session can be created later, when a client
+    /// shows the token.
     pub(super) fn new() -> Self {
         Self(format!("{TOKEN_PREFIX}{}", Uuid::new_v4().simple()))
     }
@@ -72,7 +72,7 @@ struct SessionOptions {
 }
 
 impl ClientSession {
-    /// Creates a session. `settings` are the engine's settings that do not have their default.
+    /// Creates a session. `settings` are the engine's settings that differ from their defaults.
     pub(super) fn new(settings: HashMap<String, String>, rights: Arc<Rights>) -> Self {
         Self {
             engine: Session::new(settings, rights),
@@ -100,8 +100,8 @@ impl ClientSession {
         self.options.lock().direct_results = direct_results;
     }
 
-    /// Returns whether the session has to be kept, because its client may name it later with the
-    /// token that it is sent.
+    /// Returns whether the session has options, settings or an open transaction, which must be kept
+    /// for later calls.
     fn has_state(&self) -> bool {
         !self.is_default() || self.engine.is_in_transaction()
     }
@@ -112,7 +112,7 @@ impl ClientSession {
     }
 }
 
-/// Maximum number of users whose latest sessions are known.
+/// Maximum number of users whose sessions are tracked.
 const MAX_USERS: u64 = 10_000;
 
 /// The sessions that are kept.
@@ -197,8 +197,8 @@ impl Sessions {
                 .build()
         });
         user_sessions.insert(token.clone(), ());
-        // Makes the cache forget sessions at once. It would otherwise do so later, and a burst of
-        // new sessions would exceed the user's share.
+        // Evicts sessions at once. Otherwise, the cache would evict them later, and a burst of new
+        // sessions would exceed the user's share.
         user_sessions.run_pending_tasks();
     }
 }

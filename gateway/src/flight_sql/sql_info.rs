@@ -237,7 +237,7 @@ fn add_grammar(info: &mut SqlInfoDataBuilder) {
     ] {
         info.append(id, false);
     }
-    // By unrelated columns, and beyond the selected ones.
+    // SQL_GROUP_BY_UNRELATED and SQL_GROUP_BY_BEYOND_SELECT.
     info.append(SqlInfo::SqlSupportedGroupBy, 0b11);
     info.append(SqlInfo::SqlSupportedGrammar, 0b011); // minimum, core
     info.append(SqlInfo::SqlAnsi92SupportedLevel, 0b001); // entry

@@ -232,8 +232,8 @@ impl FlightSql {
 
     /// Plans the query of a ticket whose plan is not kept here. The ticket may have been redeemed
     /// before, may have waited too long, or may come from another gateway. The new plan reads the
-    /// ticket's snapshot, so it returns the same rows. It fails if a table of the query was dropped
-    /// or replaced. `session` has the ticket's settings.
+    /// ticket's snapshot, so it returns the same rows. Planning fails if a table of the query was
+    /// dropped or replaced. `session` has the ticket's settings.
     pub(super) async fn plan_again(
         &self,
         id: QueryId,
@@ -293,8 +293,7 @@ pub(super) fn take_profile(ticket: &mut QueryTicket) -> Result<TypeProfile> {
     setting.map_or_else(|| Ok(TypeProfile::default()), |profile| profile.parse())
 }
 
-/// Creates a session for the user who redeems the ticket. It takes the ticket's settings out of the
-/// ticket.
+/// Creates a session for the user who redeems the ticket, and moves the ticket's settings into it.
 pub(super) fn take_session(call: &ClientCall, ticket: &mut QueryTicket) -> Session {
     let rights = Arc::clone(&call.principal.rights);
     let session = Session::new(std::mem::take(&mut ticket.settings), rights);

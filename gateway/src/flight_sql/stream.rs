@@ -68,8 +68,8 @@ fn worker_messages(
     stream::iter([Ok(begin)]).chain(rows).boxed()
 }
 
-/// Returns the message with the schema, and the schema of the rows that follow. They follow without
-/// dictionaries: the client is sent values instead.
+/// Returns the message with the schema, and the schema that a client decodes from it. The rows that
+/// follow have this schema, which has no dictionaries.
 fn first_message(announced: &SchemaRef) -> Result<(FlightData, SchemaRef)> {
     let begin = schema_message(Arc::clone(announced))?;
     let schema = Schema::try_from(&begin).map_err(arrow_error)?;

@@ -42,8 +42,8 @@ const MAX_ADMITTED: u64 = 10_000;
 /// `ReuseConnection`).
 const REUSE_CONNECTION: &str = "arrow-flight-reuse-connection://?";
 
-/// Lifetime of the handles of prepared statements. They may live long: they hold no state, and
-/// allow nothing that the client could not send itself. Connection pools keep them for days.
+/// Lifetime of the handles of prepared statements. It is long, because connection pools keep
+/// handles for days. A handle allows nothing that the client could not send itself.
 const HANDLE_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Seals and opens tickets and handles, and keeps plans.
@@ -56,8 +56,8 @@ pub(super) struct Tickets {
     /// this was checked.
     admitted: Cache<QueryId, Arc<Access>>,
     planning_turn: Semaphore,
-    /// The most bytes that a plan counts in the cache. The cache would not keep a larger plan at
-    /// all.
+    /// Maximum number of bytes for which a plan counts in the cache. The cache would not keep a
+    /// larger plan at all.
     max_plan_bytes: usize,
 }
 
@@ -92,9 +92,9 @@ impl Tickets {
         }
     }
 
-    /// Seals a ticket for the client. Returns an endpoint that says when the ticket expires. The
-    /// endpoint has no location, because some clients read the first endpoint only, and because
-    /// this gateway has the plan.
+    /// Seals a ticket for the client. Returns an endpoint that says when the ticket expires. A
+    /// result has only this endpoint, because some clients read only the first one. It has no
+    /// location, because this gateway has the plan.
     pub(super) fn endpoint(&self, ticket: &QueryTicket) -> FlightEndpoint {
         self.expiring_endpoint(self.sealer.seal(Purpose::Query, ticket, self.lifetime))
     }
@@ -160,8 +160,8 @@ impl Tickets {
         Ok(opened)
     }
 
-    /// Seals the same ticket again, with a lifetime that starts now. The new endpoint has the
-    /// locations `at`.
+    /// Seals the same ticket again, with a lifetime that starts now. Only the endpoint of a part of
+    /// a query has the locations `locations`.
     ///
     /// # Errors
     /// The errors of [`Self::open`].
@@ -239,7 +239,7 @@ impl Tickets {
     }
 
     /// Keeps a plan until it is taken, for a minute at most. `statement_bytes` is the length of the
-    /// statement.
+    /// statement and its parameters.
     pub(super) fn keep_plan(&self, by: &Principal, query: PlannedQuery, statement_bytes: usize) {
         let bytes = PLAN_BYTES
             .saturating_add(statement_bytes.saturating_mul(PLAN_BYTES_PER_STATEMENT_BYTE));

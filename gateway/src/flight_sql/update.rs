@@ -35,7 +35,8 @@ impl AppliedRows {
     }
 
     /// Adds to the error how many rows were applied before the statement failed. If the statement
-    /// was ended from outside, the row that was being written then may have been applied, too.
+    /// was cancelled, timed out or lost a node, the row at which it failed may have been applied,
+    /// too.
     pub(super) fn add_to_error(&self, error: Error) -> Error {
         let rows = self.0.load(Ordering::Relaxed);
         let is_uncertain = matches!(
@@ -54,7 +55,7 @@ impl AppliedRows {
     }
 }
 
-/// The count that is sent if the number of rows is not known, which is so for a query that was run
+/// The count that is sent if the number of written rows is not known, as for a query that was run
 /// as an update.
 const UNKNOWN_COUNT: i64 = -1;
 

@@ -48,7 +48,7 @@ impl UploadedBatches {
         }
     }
 
-    /// Returns the columns. They are known once the first batch was asked for. Returns `None` if
+    /// Returns the columns. Returns `None` before the stream was polled for the first batch, and if
     /// the client has sent no schema.
     pub(super) fn schema(&self) -> Option<SchemaRef> {
         self.decoder.as_ref()?.schema().cloned()

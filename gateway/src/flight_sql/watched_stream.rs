@@ -1,6 +1,6 @@
 //! A result stream is not polled while its client does not read, so a deadline inside the stream
-//! would never fire. The rows are therefore kept in a slot, which a timer or a cancellation can
-//! empty from outside. That drops the query on all nodes.
+//! would never fire. The source of the rows is therefore kept in a slot, which a timer or a
+//! cancellation can empty from outside. Emptying it drops the query on all nodes.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -24,9 +24,9 @@ use volary_node::deadline::Deadline;
 /// Interval at which it is checked whether a client takes rows.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Returns the stream of a statement that was admitted to run. The stream ends at the deadline,
-/// when the statement is ended, or when its client takes no rows for too long. Must be called
-/// within a runtime.
+/// Returns the stream of a statement's messages. The stream ends at the deadline, when the
+/// statement is ended, or when its client takes no rows for too long. `queue` says how long that
+/// is. Must be called within a runtime.
 pub(super) fn watch_stream(
     listed: ListedStatement,
     messages: ClientMessages,
@@ -64,7 +64,7 @@ pub(super) fn watch_stream(
 /// The source of a stream's messages, which can be emptied from outside.
 struct Slot {
     state: Mutex<State>,
-    /// Time at which the client was last given a message. It is `None` while the client asks for a
+    /// Time at which the client was last given a message. It is `None` while the client waits for a
     /// message.
     unread_since: Mutex<Option<tokio::time::Instant>>,
     reader: AtomicWaker,

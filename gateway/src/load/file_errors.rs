@@ -37,8 +37,8 @@ fn is_damaged(error: &DataFusionError) -> bool {
     false
 }
 
-/// Returns whether the error comes from the reader of lines. It reports its errors as errors of a
-/// store, whatever it reads from.
+/// Returns whether the error comes from the reader of lines. This reader reports all its errors as
+/// errors of a store.
 fn is_line_reader_error(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::Generic { store, .. } if store.contains("delimited chunks"))
 }
@@ -79,8 +79,8 @@ fn explain_value(text: &str, columns: &Schema, has_header: bool) -> Option<Error
     )
 }
 
-/// Returns the column of a JSON record that the reader refuses because no column of the table is
-/// read from it. The error has the column only in its text.
+/// Returns the name in a JSON record that the reader refuses because its schema has no such column.
+/// The name is taken from the text of the error.
 pub(super) fn unknown_column_name(error: &Error) -> Option<&str> {
     let (_, rest) = error.message().split_once("Json error: column '")?;
     rest.split_once("' missing from schema")

@@ -42,8 +42,8 @@ pub(crate) fn fit_by_position(
 /// Assigns the columns of a file to the columns of a table.
 #[derive(Debug, Clone)]
 pub(crate) struct ColumnMapping {
-    /// Position in the file of each column of the table. `None` if it is not loaded, or if the file
-    /// does not have it.
+    /// Positions in the file, one for each column of the table. `None` for a column that is not
+    /// loaded or that the file does not have.
     file_positions: Vec<Option<usize>>,
     /// Positions of the table's columns that are to be loaded.
     loaded_columns: Vec<usize>,
@@ -85,8 +85,8 @@ impl ColumnMapping {
         })
     }
 
-    /// Returns the positions of the table's columns that are to be loaded, each with its position
-    /// in the file if the file has it.
+    /// Returns the position in the table of each column that is to be loaded, and its position in
+    /// the file if the file has it.
     pub(crate) fn loaded_columns(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
         let wanted = self.loaded_columns.iter();
         wanted.map(|column| (*column, self.file_positions[*column]))
@@ -103,8 +103,7 @@ impl ColumnMapping {
     /// from the file are NULL. No value is changed.
     ///
     /// # Errors
-    /// A value that the column's type cannot hold unchanged, or a NULL in a column that is NOT
-    /// NULL.
+    /// A value that the column's type cannot hold unchanged, or a NULL in a NOT NULL column.
     pub(crate) fn fit(
         &self,
         schema: &SchemaRef,

@@ -1,5 +1,5 @@
-//! Lines of a text file are counted as records. Quoted line breaks do not count, and neither do
-//! empty lines, because the readers skip them.
+//! Line numbers in errors count records, not line breaks. So quoted line breaks do not count. Empty
+//! lines do not count either, because the readers skip them.
 
 use futures::StreamExt;
 use volary_flight_proto::Error;
@@ -25,8 +25,8 @@ pub(super) enum LineNumbering {
 }
 
 impl LineNumbering {
-    /// Returns the line of a row of a batch. `records_before` is the number of records that were
-    /// read before the batch.
+    /// Returns the line of a row of a batch, or `None` if lines are not counted. `records_before`
+    /// is the number of records that were read before the batch.
     pub(super) fn line_of_row(self, records_before: u64, row: usize) -> Option<u64> {
         let header = match self {
             Self::None => return None,
@@ -37,9 +37,8 @@ impl LineNumbering {
     }
 }
 
-/// Returns the line and the error of the first record that cannot be read. `records` yields the
-/// records of a file without a header one by one. This is needed because the JSON reader does not
-/// say which record is wrong.
+/// Returns the line and the error of the first record that cannot be read. Each batch of `records`
+/// has one record of a file without a header. The JSON reader does not say which record is wrong.
 pub(super) async fn first_bad_record(mut records: RowStream) -> Option<(u64, Error)> {
     let mut read = 0;
     while read < MAX_SEARCHED_RECORDS {

@@ -3,7 +3,7 @@
 //! durable, but no query sees them until the catalog commits the write. Then either all rows become
 //! visible at once, or none ever does.
 
-/// Explains errors in the rows of a file, for the owner of the file.
+/// Converts the errors of file readers into errors that say what is wrong with the file.
 mod file_errors;
 /// Opens the files of a COPY, and finds out their formats.
 pub mod files;
@@ -95,16 +95,16 @@ pub async fn append(
     table: &Arc<Table>,
     source: RowSource,
 ) -> Result<u64> {
-    // A write that cannot succeed is refused before it begins. It would stay in the catalog until
-    // the lost worker is back, and clients try again and again.
+    // A write that cannot succeed is refused before it begins. Otherwise each retry of a client
+    // would leave an aborted write in the catalog until the lost worker is back.
     parts.cluster.refuse_lost(table.workers())?;
     let write = parts.catalog.begin_write(table).await?;
     write_rows(parts, query_id, table, write, source).await
 }
 
 /// Writes the rows of `source` to the table's workers, commits the write, and returns the number of
-/// rows. If anything fails, or if the future is dropped, the write is aborted, and no query ever
-/// sees a row of it.
+/// rows. If anything fails, or if the future is dropped before the commit, the write is aborted,
+/// and no query ever sees a row of it.
 ///
 /// # Errors
 /// The errors of the rows, and those of the workers, which name the worker.
@@ -129,8 +129,8 @@ pub(crate) async fn write_rows(
     // Dropping `_plan_owner` stops the joins of the source's plan. It is held here, and not in the
     // tasks that read the partitions.
     let (partitions, _plan_owner) = source.into_partitions();
-    // The partitions of a write begin at different shards. Consecutive writes do so, too, so that
-    // small writes do not all go to the same shard.
+    // The partitions of a write begin at different shards, and so do consecutive writes. Otherwise
+    // all small writes would go to the same shard.
     for (rows, partition) in partitions.into_iter().zip(write.0..) {
         let first_shard = u32::try_from(partition % u64::from(table.shards())).unwrap_or(0);
         let router = route::RowRouter::new(Arc::clone(table), senders.clone(), first_shard);
@@ -155,7 +155,7 @@ pub(crate) async fn write_rows(
         }
         Ok::<_, Error>(results)
     };
-    // A failure of either future ends the other one. Without that, rows for a worker that takes
+    // A failure of either future ends the other one. Otherwise the rows for a worker that takes
     // none would wait forever.
     let results = match select(pin!(routed), pin!(written)).await {
         Either::Right((results, routed)) => {
@@ -164,8 +164,7 @@ pub(crate) async fn write_rows(
             results
         }
         Either::Left((Ok(()), written)) => written.await?,
-        // If a worker fails, its sender fails too. The worker's own error says why, so it is
-        // returned.
+        // If a worker fails, its sender fails, too, but only the worker's own error has the cause.
         Either::Left((Err(error), written)) if error.code() == ErrorCode::Cancelled => {
             written.await?;
             return Err(error);
@@ -196,8 +195,8 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Aborts the write in the catalog, which makes it void, and tells the workers to delete its rows.
-/// A worker that cannot be reached is told with the next question for its report.
+/// Aborts the write in the catalog, and tells the workers to delete its rows. A worker that cannot
+/// be reached receives this command with the next question for its report.
 async fn abort(parts: GatewayParts, table: Arc<Table>, write: WriteId) {
     if !parts.catalog.abort_write_with_retries(write).await {
         // The statement was cancelled while it committed, and the commit came first. So the rows

@@ -24,7 +24,7 @@ pub struct LoadStatus {
     pub query_id: QueryId,
     /// Name of the table.
     pub table: String,
-    /// Number of rows that were split by worker. The last of them may not be sent yet.
+    /// Number of rows that were assigned to workers. The last of them may not be sent yet.
     pub rows: u64,
     /// How long the load has been running.
     pub running_for: Duration,

@@ -41,8 +41,7 @@ impl AllowedRoots {
     }
 
     /// Checks a location as it is written in the statement, before anything is read from it. COPY
-    /// must read from the URL that this function returns: a location that is parsed twice may be
-    /// understood in two ways.
+    /// must read from the returned URL: a second parser might understand the location differently.
     ///
     /// # Errors
     /// `PERMISSION_DENIED` outside the roots, `NOT_FOUND` below a root that does not exist, and
@@ -76,7 +75,7 @@ impl AllowedRoots {
                 }
             });
             let allowed = existing.is_some_and(|path| self.allows_path(&path));
-            // Outside of the roots, no error says what exists.
+            // Outside of the roots, errors must not reveal what exists.
             if let (true, Some(source)) = (allowed, link_loop) {
                 return Err(link_loop_error(&shown, source));
             }
@@ -91,11 +90,11 @@ impl AllowedRoots {
         }
     }
 
-    /// Checks where a file of the location really is, because a link may lead out of a root. `name`
-    /// is the file's name in errors.
+    /// Checks the real path of a file of the location, because a link may lead out of a root.
+    /// `name` is the file's name in errors.
     ///
     /// # Errors
-    /// The errors of [`AllowedRoots::admit`]. Also fails if the file cannot be opened.
+    /// The errors of [`AllowedRoots::admit`], and an error if the file cannot be opened.
     pub(super) fn check_file(
         &self,
         url: &ListingTableUrl,
@@ -172,8 +171,8 @@ impl AllowedRoots {
 }
 
 impl Root {
-    /// Parses a root. It has the same schemes as a location, but no wildcards: all its characters
-    /// stand for themselves.
+    /// Parses a root. A root may have the same schemes as a location, but no wildcards: `*` is an
+    /// ordinary character.
     fn parse(root: &str) -> Option<Self> {
         if Path::new(root).is_absolute() {
             return Self::directory(Path::new(root));

@@ -27,8 +27,8 @@ const ROWS_PER_SHARD_RUN: usize = 512;
 /// The channel for the rows of one worker.
 pub(crate) type RowSender = mpsc::Sender<RecordBatch>;
 
-/// Returns the schema of the rows that a worker is sent: the table's columns and, unless the table
-/// is a reference table, a column with the number of the row's shard.
+/// Returns the schema of the rows that are sent to a worker: the table's columns and, unless the
+/// table is a reference table, a column with the number of the row's shard.
 pub(crate) fn message_schema(table: &Table) -> SchemaRef {
     match table.kind() {
         TableKind::Reference { .. } => Arc::clone(table.schema()),
@@ -45,8 +45,8 @@ pub(crate) struct RowRouter {
     table: Arc<Table>,
     schema: SchemaRef,
     senders: Vec<RowSender>,
-    /// The coalescer of each worker, once the worker has been given rows. If a write has few rows,
-    /// only few of thousands of workers have one.
+    /// The coalescer of each worker, or `None` until there are rows for the worker. A small write
+    /// needs only a few coalescers, even if there are thousands of workers.
     coalescers: Vec<Option<BatchCoalescer>>,
     /// Number of rows in a batch that is sent. It is estimated from the first rows.
     target_batch_rows: Option<usize>,
@@ -122,8 +122,8 @@ impl RowRouter {
         Ok(())
     }
 
-    /// Returns a shard for each row of a table without a shard key. The rows go to one shard after
-    /// the other, some hundred rows at a time.
+    /// Returns a shard for each row of a table without a shard key. Each run of
+    /// `ROWS_PER_SHARD_RUN` rows goes to the next shard.
     fn next_shards(&mut self, rows: usize, shards: u32) -> Vec<u32> {
         let mut shard_of_row = Vec::with_capacity(rows);
         while shard_of_row.len() < rows {
@@ -137,8 +137,8 @@ impl RowRouter {
     /// Returns the rows of each worker, ordered by shard. The worker copies the rows of a shard
     /// together, which is faster if they are next to each other.
     fn rows_of_worker(&self, shard_of_row: &[u32]) -> Vec<Vec<u32>> {
-        // At first these are the positions where the rows of each shard begin, in the order of
-        // shards. The loop that fills `by_shard` advances them to the positions where the rows end.
+        // At first, `ends` has the position in `by_shard` at which the rows of each shard begin.
+        // The loop that fills `by_shard` advances it to the position at which they end.
         let mut ends = vec![0; self.worker_of_shard.len() + 1];
         for shard in shard_of_row {
             ends[*shard as usize + 1] += 1;

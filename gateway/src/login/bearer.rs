@@ -1,6 +1,6 @@
 //! Bearer tokens are sealed, so that every gateway accepts them and no gateway has to remember
 //! them. They are sealed with a key that only gateways have. Workers know the cluster's secret: if
-//! tokens were sealed with it, a worker could make a token of any user.
+//! tokens were sealed with it, a worker could make a token for any user.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ mod bearer;
 pub(crate) mod passwords;
 /// Makes clients wait after failed logins.
 pub(crate) mod throttle;
-/// Makes the tokens that services, and tools that can keep a token, show instead of a password.
+/// Makes the tokens that services and tools show instead of a password.
 pub mod tokens;
 
 use std::net::SocketAddr;
@@ -93,8 +93,8 @@ impl Principal {
         self.rights.user()
     }
 
-    /// Returns the user that tickets and handles of this caller are bound to. They are bound to
-    /// nobody as long as the cluster has no users.
+    /// Returns the user that tickets and handles of this caller are bound to, or an empty name as
+    /// long as the cluster has no users.
     pub(crate) fn ticket_user(&self) -> &str {
         self.rights.owner().unwrap_or_default()
     }

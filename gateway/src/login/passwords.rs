@@ -32,13 +32,13 @@ const MIN_CHARS: usize = 8;
 /// Hashes and checks passwords.
 #[derive(Debug)]
 pub struct Passwords {
-    /// Turns for passwords that clients show. Addresses take turns, whether or not the users exist.
-    /// So somebody who floods a gateway with names learns nothing about the names, and does not
-    /// delay clients at other addresses.
+    /// Turns to check passwords. They go to one address after the other, whether or not the users
+    /// exist. So somebody who floods a gateway with names learns nothing about the names, and does
+    /// not delay clients at other addresses.
     check_turns: Admission,
-    /// Turns for new passwords, which are set.
+    /// Turns to hash new passwords.
     hash_turns: Admission,
-    /// Keyed hashes of users with passwords that were right.
+    /// Keyed hashes of pairs of a user and a password that was right.
     verified: Cache<[u8; 32], ()>,
     key: Key,
 }

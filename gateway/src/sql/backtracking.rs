@@ -8,8 +8,8 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use volary_flight_proto::{Error, Result, SqlState};
 
-/// The number of times that one error may double the parser's work. This many doublings take less
-/// than a second in all.
+/// Maximum number of times that one error may double the parser's work. With so many doublings, the
+/// parser needs less than a second.
 const MAX_DOUBLINGS: usize = 18;
 
 /// Refuses a statement that could keep the parser busy for long.
@@ -35,8 +35,8 @@ pub(crate) fn check<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> Result<(
                 });
             }
             Token::RParen | Token::RBracket | Token::RBrace => {
-                // This also removes each CASE that is still open within the group. The parser will
-                // refuse such a statement.
+                // This also removes each CASE that is still open within the group: without an END,
+                // the word is a name, or an error.
                 while let Some(group) = open.pop() {
                     doublings -= group.doubling;
                     if !group.is_case {

@@ -1,7 +1,7 @@
 //! The text of a statement is bounded by [`nesting`](super::nesting), but the optimizer makes
 //! deeper trees than the text shows: it merges a projection with the projections below it, pushes
 //! filters through projections and merges them into one, and turns bushy joins into a chain. Code
-//! that does not watch its stack then walks the result recursively, and a stack overflow ends the
+//! that does not check its stack then walks the plan recursively, and a stack overflow ends the
 //! process. So this module adds up what the optimizer may put on one path through the plan, before
 //! the optimizer sees the plan.
 
@@ -14,24 +14,24 @@ use volary_flight_proto::{Error, Result, SqlState};
 use super::nesting::TYPED;
 use super::shape::count_fields;
 
-/// The most levels of operators and expressions on one path. This is a bit more than the longest
-/// chain that [`nesting`](super::nesting) accepts. The stacks of the CPU runtime's threads hold
-/// several times as many levels.
+/// Maximum number of levels of operators and expressions on one path. This is a bit more than the
+/// longest chain that [`nesting`](super::nesting) accepts. The stacks of the CPU runtime's threads
+/// hold several times as many levels.
 const MAX_DEPTH: usize = 2_500;
 
-/// The most operators of a whole plan. The planner plans each use of a CTE or a view separately:
-/// ten CTEs, each of which reads the previous one twice, become a thousand operators.
+/// Maximum number of operators of a whole plan. The planner plans each use of a CTE or a view
+/// separately: ten CTEs, each of which reads the previous one twice, become a thousand operators.
 pub(crate) const MAX_OPERATORS: usize = 50_000;
 
 /// All operators of a plan together may have this many times the columns that one table may have:
 /// each rule of the planner makes lists of these columns.
 const TABLES: usize = 256;
 
-/// What an operator adds to the depth. It becomes up to three operators at execution, and each of
-/// their stack frames is larger than that of an expression.
+/// Number of levels that an operator counts as. At execution it becomes up to three operators, and
+/// each of their stack frames is larger than that of an expression.
 const OPERATOR: usize = 4;
 
-/// What a join adds to the depth. Its conditions are counted separately.
+/// Number of levels that a join counts as. Its conditions are counted separately.
 const JOIN: usize = 6;
 
 /// Refuses a plan that could overflow a stack once it is optimized, or whose operators have too
@@ -56,14 +56,14 @@ fn too_deep(what: &str) -> Error {
     .with_sqlstate(SqlState::StatementTooComplex)
 }
 
-/// Measurements of what lies below a place in the plan. Most of them are the maximum over the
-/// inputs.
+/// Measurements of a part of the plan, from one operator down to the leaves. Most of them are the
+/// maximum over the operator's inputs.
 #[derive(Debug, Default)]
 struct SubplanDepth {
     /// Weighted number of operators on the longest path.
     levels: usize,
-    /// Depth of the expressions that compute the columns, once each expression is put in place of
-    /// the columns that the expression above it reads.
+    /// Depth of the expressions that compute the columns, once the optimizer has put each
+    /// expression in place of the column that it computes.
     values: usize,
     /// Depth of the filters, merged into one conjunction.
     filters: usize,
@@ -211,8 +211,8 @@ fn depth_of(expression: &Expr) -> DfResult<usize> {
 /// Measurements of one expression.
 #[derive(Debug, Default)]
 struct TermDepth {
-    /// AND or OR, if the expression connects terms with it. For a NOT, it is the operator that the
-    /// NOT makes of the one below it.
+    /// AND or OR, if the expression is one of them. For a NOT above an AND it is OR, and the other
+    /// way round, because the optimizer moves the NOT inwards.
     connective: Option<Operator>,
     is_not: bool,
     terms: usize,

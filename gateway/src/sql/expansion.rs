@@ -29,18 +29,17 @@ pub(crate) fn check(
 
 struct Expansion<F> {
     size_of_view: F,
-    /// The CTEs that can be read where the visitor is, each with its size. If several have the same
-    /// name, the last one is meant.
+    /// The CTEs in scope, each with its size. If several have the same name, the last one counts.
     ctes: Vec<(String, usize)>,
     open: Vec<OpenQuery>,
 }
 
 /// A query that the visitor has entered and not yet left.
 struct OpenQuery {
-    /// Names of the query's CTEs that the visitor has not yet left, the next one last. The visitor
+    /// Names of the query's CTEs that the visitor has not yet left, in reverse order. The visitor
     /// enters the queries of the CTEs before all other queries within this one.
     cte_names: Vec<String>,
-    /// Number of CTEs that could be read before the visitor entered the query.
+    /// Number of CTEs that were in scope before the visitor entered the query.
     outer_ctes: usize,
     size: usize,
 }

@@ -1,8 +1,8 @@
 /// Parses statements about users, roles, grants and tokens, and hides passwords in their texts.
 pub mod access;
-/// Bounds how often the parser may backtrack, before it starts.
+/// Refuses statements over which the parser would backtrack too often, before it parses them.
 mod backtracking;
-/// Defines what a COPY statement says.
+/// Defines the statement COPY … FROM and its options.
 pub mod copy;
 /// Bounds how deep a plan may become, including its views and CTEs.
 pub mod depth;
@@ -12,7 +12,7 @@ pub(crate) mod expansion;
 mod kill;
 /// Refuses to read the columns that RIGHT and FULL JOIN merge.
 mod merged_columns;
-/// Names the catalog and its schemas, and reads names as statements write them.
+/// Defines the names of the catalog and its schemas, and converts the names in statements.
 pub mod names;
 /// Measures how deep a statement's syntax tree will be, before the parser builds it.
 mod nesting;
@@ -20,7 +20,8 @@ mod nesting;
 pub mod parse;
 /// Parses and plans saved queries: queries with typed parameters that the catalog keeps by name.
 pub(crate) mod saved_query;
-/// Bounds how many columns a statement may make, and how deep their types may be.
+/// Bounds how many columns a statement may list and a table may have, and how deep their types may
+/// be.
 pub mod shape;
 /// Rewrites standard SQL that DataFusion 55 refuses or plans wrongly into SQL that it plans as the
 /// standard says.
@@ -36,8 +37,8 @@ pub mod transaction;
 pub mod unsupported;
 /// Walks over a statement's syntax tree.
 mod visit;
-/// Bounds how many columns a statement's joins have together, and how often its SELECTs look for a
-/// column.
+/// Bounds how many columns a statement's joins have in total, and how many columns the planner
+/// compares to find those that its SELECTs list.
 pub mod width;
 
 pub use access::without_passwords;

@@ -10,8 +10,7 @@ pub(crate) const SYSTEM: &str = "system";
 /// Name of DataFusion's own schema.
 pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
 
-/// Returns the name that an identifier stands for. A name without quotes becomes lower case, as
-/// everywhere in SQL here.
+/// Returns the name that an identifier stands for. A name without quotes becomes lower case.
 pub(crate) fn identifier(identifier: &Ident) -> String {
     match identifier.quote_style {
         Some(_) => identifier.value.clone(),

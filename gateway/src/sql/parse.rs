@@ -18,7 +18,7 @@ use super::tokens::is_keyword;
 use super::transaction::TransactionStatement;
 use super::{backtracking, kill, nesting, standard};
 
-/// Upper bound (exclusive) of the numbers of parameters.
+/// Exclusive upper bound of the number of a parameter, as in `$1`.
 const MAX_PARAMETERS: usize = 1 << 16;
 
 /// A statement. The variant decides which part of the gateway runs it.
@@ -126,7 +126,7 @@ fn hide_password(error: Error, sql: &str) -> Error {
     error
 }
 
-/// Returns whether DataFusion plans this kind of statement, and a column in it may be called
+/// Returns whether DataFusion plans this kind of statement. A column in it may be called
 /// `password`.
 fn is_planned(statement: &Ast) -> bool {
     matches!(

@@ -92,8 +92,8 @@ impl ShapeLimits {
 }
 
 /// Returns the number of fields of a type, including the type itself and the fields within fields.
-/// A type may share its parts so often that nobody could count all fields, so the count stops once
-/// it exceeds `most`.
+/// Types can share their parts, so a small type may have more fields than can be counted. The count
+/// stops once it exceeds `most`.
 pub(crate) fn count_fields(data_type: &DataType, most: usize) -> usize {
     if !data_type.is_nested() {
         return 1;

@@ -101,8 +101,8 @@ fn rewrite_fetch(query: &mut Query, fetch: Fetch) -> Result<()> {
     Ok(())
 }
 
-/// Makes SIMILAR TO a regular expression that matches the whole text. DataFusion would search for
-/// the pattern as it is written.
+/// Makes SIMILAR TO a regular expression that matches the whole text. DataFusion would take the
+/// pattern itself for a regular expression, and search for it anywhere in the text.
 fn rewrite_similar_to(expression: &mut Expr) -> Result<()> {
     let Expr::SimilarTo {
         negated,
@@ -203,7 +203,8 @@ fn to_regex(pattern: &str, escape: Option<char>) -> Result<String> {
 }
 
 fn push_literal(regex: &mut String, char: char) {
-    // `{2,3}` needs its comma. The others would get another meaning from a backslash, or need none.
+    // A backslash before `<` or `>` would make it a word boundary. The comma, as in `{2,3}`, and
+    // `_` need none.
     if char.is_ascii_punctuation() && !matches!(char, ',' | '_' | '<' | '>') {
         regex.push('\\');
     }

@@ -33,8 +33,7 @@ pub(crate) fn is_text(token: &Token) -> bool {
 }
 
 /// Returns the first tokens of a statement as words. A token that is no word, or is in quotes,
-/// becomes an empty text. The result is text, because words that sqlparser does not know are no
-/// keywords.
+/// becomes an empty text. The result is text, because sqlparser has no keywords for some words.
 pub(crate) fn first_words(tokens: &[TokenWithSpan], most: usize) -> Vec<&str> {
     tokens
         .iter()

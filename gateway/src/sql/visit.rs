@@ -59,8 +59,8 @@ pub(crate) fn visit_node(node: &impl Visit, visitor: &mut dyn QueryVisitor) -> R
     }
 }
 
-/// Adapts all visitors to sqlparser's trait. It is one type for all of them, because sqlparser
-/// makes a thousand functions for each type.
+/// Adapts all visitors to sqlparser's trait. It is one type for all of them, because the compiler
+/// generates a thousand functions of sqlparser for each type.
 struct VisitorAdapter<'a>(&'a mut dyn QueryVisitor);
 
 impl Visitor for VisitorAdapter<'_> {

@@ -19,11 +19,11 @@ use super::visit::{QueryVisitor, visit};
 /// All joins of a statement together may have this many times the columns that one table may have.
 const TABLES: usize = 128;
 
-/// All SELECTs of a statement together may look at as many columns as this many `SELECT *` of the
+/// All SELECTs of a statement together may compare as many columns as this many `SELECT *` from the
 /// widest table. Each of these takes two seconds if a table may have four thousand columns.
 const SELECTS: usize = 8;
 
-/// Refuses a statement whose joins have too many columns, or whose SELECTs look at too many
+/// Refuses a statement whose joins have too many columns, or whose SELECTs compare too many
 /// columns. `max_columns` is the number of columns that one table may have. `columns_of` returns
 /// the number of columns of a table or a view by its name.
 ///
@@ -58,8 +58,8 @@ struct JoinWidthCheck<F> {
 }
 
 impl<F: Fn(&str) -> Option<usize>> JoinWidthCheck<F> {
-    /// Adds the columns of each join of a FROM, and returns the columns of the last join. Tables
-    /// that are separated by commas count as joined, too.
+    /// Adds the number of columns of each join in a FROM. Returns the number of columns of the
+    /// whole FROM. Tables that are separated by commas count as joined, too.
     fn add_joins(&mut self, from: &[TableWithJoins]) -> usize {
         let mut width: usize = 0;
         for (joins, factor) in from.iter().flat_map(factors).enumerate() {

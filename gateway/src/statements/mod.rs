@@ -1,4 +1,4 @@
-//! KILL and clients end statements through [`Statements`].
+//! Statements are ended through [`Statements`]: by KILL, by their clients, or when memory runs out.
 
 /// Keeps the state of one statement.
 mod entry;
@@ -31,9 +31,9 @@ pub use work::WorkerStatistics;
 
 use volary_catalog::access::Rights;
 
-/// Maximum number of queries that are started before their rows are asked for. The first rows of
-/// each query are kept, which takes a few MiB. Further polled queries run when their rows are asked
-/// for.
+/// Maximum number of polled queries that are started before the client fetches their rows. The
+/// first rows of each query are kept, which takes a few MiB. Further polled queries run when their
+/// rows are fetched.
 pub(crate) const MAX_POLLED: usize = 128;
 
 /// The user, the session and the client that sent a statement.
@@ -151,8 +151,7 @@ impl Statements {
     /// Returns the statements that are worked on, oldest first. Users see their own statements, and
     /// administrators see all.
     pub fn all(&self, by: &Rights) -> Vec<StatementStatus> {
-        // The lock is not held while the plans of all statements are searched, so that nobody waits
-        // for that.
+        // The lock is not held while the statuses are computed, so that nobody waits for that.
         let entries = self.entries();
         let mut all: Vec<_> = entries
             .into_iter()
@@ -195,8 +194,8 @@ impl Statements {
     /// visible.
     ///
     /// # Errors
-    /// The error with which the statement was ended, such as `CANCELLED`. Nothing may become
-    /// visible then.
+    /// Returns the error with which the statement was ended, such as `CANCELLED`. Nothing may
+    /// become visible then.
     pub(crate) fn begin_commit(&self, id: QueryId) -> Result<()> {
         match self
             .entries_of(id)
@@ -221,7 +220,7 @@ impl Statements {
     }
 }
 
-/// A statement that is listed as long as this value lives.
+/// A statement that is listed until this value is dropped.
 #[derive(Debug)]
 pub struct ListedStatement {
     id: QueryId,
@@ -231,13 +230,13 @@ pub struct ListedStatement {
 }
 
 impl ListedStatement {
-    /// Does the work of the statement. If the statement is ended, the work is dropped. It is also
-    /// dropped if `too_late` completes, with the error that `too_late` returns. A statement that
-    /// commits by then is waited for instead, because its changes become visible.
+    /// Does the work of the statement. The work is dropped if the statement is ended or `too_late`
+    /// completes. If the statement commits by then, its work is waited for instead, because its
+    /// changes become visible.
     ///
     /// # Errors
-    /// The errors of the work. The error with which the statement was ended, such as `CANCELLED`.
-    /// The error that `too_late` returns.
+    /// Returns the error of the work, the error of `too_late`, or the error with which the
+    /// statement was ended, such as `CANCELLED`.
     pub(crate) async fn run_until_ended<T>(
         &self,
         work: impl Future<Output = Result<T>>,
@@ -337,7 +336,7 @@ impl ProgressHandle {
         Self(Arc::new(Entry::unlisted()))
     }
 
-    /// Counts rows for the client.
+    /// Counts rows of the result.
     pub(crate) fn add_rows(&self, rows: u64) {
         self.0.add_rows(rows);
     }

@@ -31,20 +31,20 @@ impl<R> Column<R> {
         Self { name, value }
     }
 
-    /// Describes a column of texts in which NULLs may be.
+    /// Describes a nullable column of texts.
     pub(super) const fn optional_text(name: &'static str, value: fn(&R) -> Option<String>) -> Self {
         let value = ColumnValue::OptionalText(value);
         Self { name, value }
     }
 
-    /// Describes a column of counts or sizes. A number that SQL's BIGINT does not have becomes the
-    /// largest one that it has.
+    /// Describes a column of counts or sizes. A number that is too large for SQL's BIGINT becomes
+    /// the largest BIGINT.
     pub(super) const fn number(name: &'static str, value: fn(&R) -> u64) -> Self {
         let value = ColumnValue::Number(value);
         Self { name, value }
     }
 
-    /// Describes a column of counts or sizes in which NULLs may be.
+    /// Describes a nullable column of counts or sizes.
     pub(super) const fn optional_number(name: &'static str, value: fn(&R) -> Option<u64>) -> Self {
         let value = ColumnValue::OptionalNumber(value);
         Self { name, value }
@@ -62,7 +62,7 @@ impl<R> Column<R> {
         Self { name, value }
     }
 
-    /// Describes a column of times in which NULLs may be.
+    /// Describes a nullable column of times.
     pub(super) const fn optional_time(name: &'static str, value: fn(&R) -> Option<i64>) -> Self {
         let value = ColumnValue::OptionalTime(value);
         Self { name, value }
@@ -110,7 +110,7 @@ impl<R> Column<R> {
     }
 }
 
-/// Converts a count or a size for a column of 64-bit integers.
+/// Converts a count or a size to a BIGINT. A number that is too large becomes the largest BIGINT.
 fn to_bigint(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -125,13 +125,13 @@ pub(super) fn microseconds(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Returns the value of a column of times for a time of the system's clock.
+/// Converts a time of the system's clock to microseconds since 1970.
 pub(super) fn timestamp(time: SystemTime) -> i64 {
     let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     to_bigint(microseconds(since_1970))
 }
 
-/// Returns the value of a column of times for a number of milliseconds since 1970.
+/// Converts milliseconds since 1970 to microseconds since 1970.
 pub(super) fn timestamp_from_ms(milliseconds: i64) -> i64 {
     milliseconds.saturating_mul(1000)
 }

@@ -22,8 +22,8 @@ impl SystemTable for LoadsTable {
     async fn rows(sources: &SystemTableSources) -> Result<Vec<LoadStatus>> {
         let (catalog, rights) = (&sources.catalog, &sources.rights);
         let mut loads = sources.loads.all();
-        // No user sees a table that is being created yet, so only administrators see the load into
-        // it.
+        // A table that is being created is not visible yet, so only administrators see the load
+        // into it.
         loads.retain(|load| rights.is_unrestricted() || catalog.is_visible_to(&load.table, rights));
         Ok(loads)
     }

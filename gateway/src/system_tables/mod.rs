@@ -1,10 +1,10 @@
-//! Each system table is a file, in which each column stands beside the expression of its value. To
-//! add a table, add its file, its `mod` line and a line to `TABLES`.
+//! Each system table has its own file, which lists its columns, each with the function that returns
+//! its value. To add a table, add its file, its `mod` line and a line in `TABLES`.
 
-/// Describes a column of a system table: its name and its type, beside the function that takes its
-/// value from a row.
+/// Describes a column of a system table: its name, its type, and the function that takes its value
+/// from a row.
 mod column;
-/// Holds what the rows of system tables are made from.
+/// Holds the sources of the rows of system tables.
 mod sources;
 /// Describes a system table, and makes its rows when it is scanned.
 mod table;
@@ -23,7 +23,7 @@ mod queries;
 mod query_log;
 /// Provides system.saved_queries: the saved queries of the catalog.
 mod saved_queries;
-/// Provides system.segments, for which the gateway asks the workers.
+/// Provides system.segments: the segments that the workers report when they are asked.
 mod segments;
 /// Provides system.shards: the shards of sharded tables, and the copies of reference tables.
 mod shards;

@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 
 pub(super) struct Segments;
 
-/// A segment of a table that exists.
+/// A segment of an existing table, on one worker.
 pub(super) struct Segment {
     table: Arc<Table>,
     worker: WorkerId,
@@ -44,8 +44,8 @@ impl SystemTable for Segments {
         }),
     ];
 
-    /// Asks every worker that holds a table for its segments. If one worker cannot be asked, the
-    /// query fails: without the rows of that worker, a table would seem to have lost some.
+    /// Asks every worker that holds a table for its segments. If one worker does not answer, the
+    /// query fails: without the segments of that worker, a table would seem to have lost rows.
     async fn rows(sources: &SystemTableSources) -> Result<Vec<Segment>> {
         let state = &sources.catalog;
         let holders: BTreeSet<WorkerId> = sources

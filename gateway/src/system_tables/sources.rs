@@ -9,8 +9,8 @@ use crate::cluster::Cluster;
 use crate::load::LoadRegistry;
 use crate::statements::Statements;
 
-/// The sources of rows, and the rights of the user who reads them. A table shows only what these
-/// rights allow.
+/// The sources of the rows of all tables, and the rights of the user who reads the tables. A table
+/// shows only what these rights allow.
 #[derive(Debug)]
 pub(super) struct SystemTableSources {
     pub(super) cluster: Arc<Cluster>,
@@ -29,8 +29,8 @@ impl SystemTableSources {
         tables.filter(move |table| self.rights.may_see(table.name(), table.owner()))
     }
 
-    /// Returns the users and roles that the user may see: all of them for an administrator, and
-    /// else the user itself and its roles.
+    /// Returns the users and roles that the user may see: all of them for an administrator,
+    /// otherwise the user itself and its roles.
     pub(super) fn principals(&self) -> impl Iterator<Item = &Arc<PrincipalRecord>> {
         let (access, rights) = (self.catalog.access(), &self.rights);
         let mut own: BTreeSet<&str> = access.roles_of(rights.user());

@@ -16,7 +16,7 @@ use super::sources::SystemTableSources;
 
 /// A table of the schema `system`.
 pub(super) trait SystemTable: 'static {
-    /// What the table has a row for.
+    /// The value that a row of the table describes.
     type Row: Send + 'static;
 
     /// Name of the table within the schema `system`.
@@ -28,11 +28,12 @@ pub(super) trait SystemTable: 'static {
     /// Returns the rows that the user may see.
     ///
     /// # Errors
-    /// Returns an error if another node must be asked for the rows, and does not answer.
+    /// The errors of asking another node for the rows, if the table needs them from there.
     fn rows(sources: &SystemTableSources) -> impl Future<Output = Result<Vec<Self::Row>>> + Send;
 }
 
-/// A table in the list of all tables, whose types of rows differ.
+/// An entry of the list of all tables. It does not show the type of the table's rows, because this
+/// type differs between tables.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TableEntry {
     pub(super) name: &'static str,

@@ -1,7 +1,7 @@
 //! Readers wait when enough rows are queued. However, every reader has rows for every partition,
 //! and an operator above may want the rows of one partition before it reads another one. The rows
 //! that are queued for the unread partition must not keep the other one from getting its rows. So
-//! readers that have waited in vain for a while raise their limit if a partition has nothing to do.
+//! readers that have waited in vain for a while raise their limit if a partition waits for rows.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -27,7 +27,7 @@ const SHARE_OF_MEMORY: usize = 16;
 /// How long a reader waits before it checks whether rows were taken from any queue.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Connects some readers with some partitions.
+/// Passes rows from the readers to the partitions.
 #[derive(Debug)]
 pub(super) struct Exchange {
     state: Mutex<ExchangeState>,
@@ -49,7 +49,8 @@ struct ExchangeState {
     /// Number of batches that were taken from a queue.
     taken_batches: u64,
     reservation: MemoryReservation,
-    /// Number of readers that have said how many bytes they have. The sum is `total_bytes`.
+    /// Number of readers that have announced how many bytes they have. The sum of these is
+    /// `total_bytes`.
     announced_readers: usize,
     total_bytes: usize,
     steps: Option<Steps>,
@@ -104,8 +105,8 @@ impl Exchange {
         }
     }
 
-    /// Says how many bytes a reader's workers have. Returns the steps in which the rows are wanted,
-    /// when all readers have said so.
+    /// Announces how many bytes a reader's workers have. Waits until all readers have done so, and
+    /// returns the steps in which the rows are to be pushed.
     pub(super) async fn announce(&self, bytes: usize) -> Steps {
         {
             let mut state = self.state.lock();

@@ -19,7 +19,7 @@ use volary_exec::buckets::Buckets;
 use super::inputs::{GatherSource, MergeInputs, ReadGuard, StepRows};
 
 /// Merges the partial aggregates of many workers, some rounds of buckets at a time. It takes the
-/// place of an aggregate above a gather, which is an `S`, and has the properties of that aggregate.
+/// place of an aggregate above a gather of type `S`, and has the properties of that aggregate.
 #[derive(Debug)]
 pub struct BucketMergeExec<S> {
     /// The aggregate that merges the rows of a step. Its input is [`StepRows`].
@@ -67,8 +67,7 @@ impl<S: GatherSource> BucketMergeExec<S> {
         &self.aggregate
     }
 
-    /// Creates a merge with these properties. If there are none, it has those of the rebuilt
-    /// aggregate.
+    /// Creates a merge with these properties. With `None`, it has those of the rebuilt aggregate.
     fn build(
         aggregate: Arc<dyn ExecutionPlan>,
         inputs: MergeInputs<S>,

@@ -22,11 +22,12 @@ use crate::stream::WorkerStream;
 
 /// Maximum number of rows that all readers together coalesce for all partitions.
 const COALESCED_ROWS: usize = 1 << 18;
-/// Minimum number of rows that are handed over at a time.
+/// Minimum size of the batches that readers coalesce, in rows. The last batch of a step may be
+/// smaller.
 const MIN_ROWS: usize = 64;
 const MAX_ROWS: usize = 8192;
 
-/// A plan node with workers that a merge reads one by one.
+/// A plan node whose workers a merge reads as separate streams.
 pub trait GatherSource: ExecutionPlan {
     /// Returns the streams of a partition's workers. A stream opens when it is polled.
     ///
@@ -70,7 +71,7 @@ impl<S: GatherSource> MergeInputs<S> {
     }
 
     /// Returns the exchange, and starts the readers if this is the first partition that is polled.
-    /// They are not started earlier, because by then a join above may know which rows it needs.
+    /// They are not started earlier, so that a join above can first learn which rows it needs.
     ///
     /// # Errors
     /// `INTERNAL` if the task does not belong to a query.

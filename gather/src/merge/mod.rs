@@ -3,8 +3,8 @@
 //! steps, and each step covers some rounds of buckets. A few [`reader`]s, each with an equal part
 //! of the workers, hand the rows of a step to the partitions ([`exchange`]). A partition
 //! ([`exec::BucketMergeExec`]) merges the groups of the step, emits them, and frees them before the
-//! next step. The number of steps is decided when all workers have said how much they have
-//! ([`steps`]). If they have little, it is merged in one step.
+//! next step. The number of steps is decided when all workers have announced the size of their rows
+//! ([`steps`]). Small results are merged in one step.
 //!
 //! The partitions are those that DataFusion's repartitioning would have made, so that the plan
 //! above stays as it was planned. The workers do the hashing.

@@ -14,7 +14,7 @@ use super::exchange::Exchange;
 use super::steps::Steps;
 use crate::stream::{DecodedRows, WorkerStream};
 
-/// Reads an equal part of the workers, inline.
+/// Reads an equal part of the workers, all in one task.
 pub(super) struct MergeReader {
     sources: Vec<WorkerSource>,
     buckets: Buckets,
@@ -29,7 +29,8 @@ struct WorkerSource {
     messages: WorkerStream,
     rows: Option<MessagePieces>,
     total_bytes: usize,
-    /// Number of rounds of the messages so far. `None` before the first message.
+    /// Number of rounds that the worker's messages are divided into. `None` before the first
+    /// message.
     rounds: Option<usize>,
     /// Bucket of the last rows. All rows of smaller buckets have come.
     last_bucket: usize,
@@ -190,7 +191,8 @@ impl MergeReader {
     }
 }
 
-/// Fails the merge if the reader panics. Otherwise, others would wait for the reader.
+/// Fails the merge if the reader panics. Otherwise, the partitions would wait for the reader
+/// forever.
 struct FailOnPanic(Option<Arc<Exchange>>);
 
 impl FailOnPanic {

@@ -1,6 +1,6 @@
-//! The fragments of a worker share a pool and the settings of their operators, so that nothing is
-//! created again for each fragment. The thread that starts an operator knows the work of the
-//! operator.
+//! The fragments of a worker share one pool, so that none is created for each fragment. When an
+//! operator registers with the pool, the thread that starts the operator knows which work it
+//! belongs to.
 
 use std::collections::HashMap;
 use std::fmt;

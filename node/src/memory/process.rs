@@ -20,7 +20,7 @@ const MIN_UNREPORTED_BYTES: usize = 512 << 20;
 /// Size up to which a value is made without checking the memory of the process, because the check
 /// takes some microseconds.
 const SMALL_BYTES: usize = 1 << 20;
-/// Shortest time between two questions to the system.
+/// Time for which a probe of the process's memory is recent enough.
 const MAX_PROBE_AGE: Duration = Duration::from_millis(20);
 
 static THIS_PROCESS: LazyLock<Arc<ProcessMemory>> = LazyLock::new(|| {
@@ -41,12 +41,12 @@ pub struct ProcessMemory {
     allowed: AtomicUsize,
     /// Bytes of large values that are being made and are only partly allocated.
     reserved: AtomicUsize,
-    /// Memory of the process when the system was last asked, in bytes.
+    /// Memory of the process at the last probe, in bytes.
     used: AtomicUsize,
     started: Instant,
-    /// Time of that question, in microseconds after `started`.
+    /// Time of the last probe, in microseconds after `started`.
     probed_at: AtomicU64,
-    /// Time for which the answer is new enough.
+    /// Time for which `used` is recent enough.
     max_probe_age: Duration,
     probe: Mutex<Box<dyn FnMut() -> usize + Send>>,
 }
@@ -65,8 +65,9 @@ impl ProcessMemory {
         &THIS_PROCESS
     }
 
-    /// Asks the allocator for the memory of the process instead of the system. The system's number
-    /// includes memory that was freed but not returned yet, and such memory does no harm.
+    /// Makes later probes ask `allocator` for the memory of the process instead of the system. The
+    /// system's number includes memory that was freed but not returned yet, and such memory does no
+    /// harm.
     pub fn set_probe(&self, allocator: impl FnMut() -> usize + Send + 'static) {
         *self.probe.lock() = Box::new(allocator);
     }
@@ -97,12 +98,13 @@ impl ProcessMemory {
         self.excess_with(self.used(), 0)
     }
 
-    /// Allows a value of this many bytes to be made. The value counts as being made until the
-    /// returned guard is dropped. Small values are always allowed and are not counted.
+    /// Reserves memory for a value of this many bytes that is to be made. The returned guard holds
+    /// the reservation. Small values are always allowed: for them, nothing is reserved and `None`
+    /// is returned.
     ///
     /// # Errors
-    /// `ResourcesExhausted` if the process would have more memory than its nodes may have. `what`
-    /// names in the error the value that is not made.
+    /// `ResourcesExhausted` if the process would have more memory than its nodes may have. In the
+    /// error, `what` names the value that is not made.
     pub fn try_reserve(
         &self,
         bytes: usize,
@@ -169,7 +171,7 @@ impl ProcessMemory {
     }
 }
 
-/// The memory that a node adds to what its process may use, until this is dropped.
+/// The memory that a node adds to what its process may use. Dropping this value subtracts it again.
 #[derive(Debug)]
 pub(super) struct Allowance {
     process: Arc<ProcessMemory>,
@@ -184,7 +186,7 @@ impl Drop for Allowance {
     }
 }
 
-/// A value that is being made.
+/// The reserved memory of a large value that is being made.
 #[derive(Debug)]
 pub struct ProcessReservation<'a> {
     process: &'a ProcessMemory,

@@ -1,6 +1,6 @@
 //! A single limit for all queries of a node would let one query take the memory that the others
 //! need. Here each query divides its own memory among its spilling operators, as DataFusion's fair
-//! pool does. It takes this memory from the node's memory when it needs it.
+//! pool does. The query takes memory from the node only when its operators need it.
 //!
 //! The fair pool lets a query exceed its limit for a while. An operator that starts gets its share
 //! at once, and operators that had more keep it until they spill. The memory above the limit is not

@@ -1,4 +1,4 @@
-//! Operators and functions are refused more memory when the process has all that it may
+//! Operators and functions are refused more memory when the process has reached its limit
 //! ([`ProcessMemory`]). Nothing refuses other allocations. If memory still grows, running queries
 //! are ended, the largest first.
 

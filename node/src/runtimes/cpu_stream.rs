@@ -21,8 +21,8 @@ use super::turns::Task;
 /// them.
 const ITEMS_AHEAD: usize = 2;
 
-/// The items of a stream that is computed on the CPU runtime. Dropping it drops that stream at
-/// once.
+/// The items of a stream that is computed on the CPU runtime. Dropping this value drops that stream
+/// at once.
 #[derive(Debug)]
 pub struct CpuItems<T, E> {
     receiver: mpsc::Receiver<Result<T, E>>,

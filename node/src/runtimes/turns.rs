@@ -55,7 +55,7 @@ impl UserPermits {
     }
 
     /// Passes on the permits that are kept for too long. Never ends. It must not run on the runtime
-    /// of the tasks that take turns.
+    /// whose tasks have the permits.
     pub(super) async fn pass_on(self) {
         self.permits.pass_on().await;
     }

@@ -113,7 +113,8 @@ pub struct Tls {
     _watching: JoinSet<()>,
 }
 
-/// The certificate that is shown to those who connect, and the requirements for theirs.
+/// The certificate that is shown to peers that connect, and the requirements for their
+/// certificates.
 #[derive(Debug, Clone)]
 pub struct ServerTls(Arc<ArcSwap<ServerSide>>);
 
@@ -121,7 +122,8 @@ pub struct ServerTls(Arc<ArcSwap<ServerSide>>);
 #[derive(Debug, Clone)]
 pub struct ClientTls {
     current: Arc<ArcSwap<ClientConfig>>,
-    /// Name that certificates must have. With `None`, it is the name that was connected to.
+    /// Name that certificates must have. With `None`, it is the host name that the client connects
+    /// to.
     name: Option<ServerName<'static>>,
 }
 

@@ -20,7 +20,8 @@ pub(crate) struct ServerSide {
     pub(crate) nodes: NodeCertificates,
 }
 
-/// Builds the server side that asks for certificates.
+/// Builds the server side, which asks peers for certificates if the settings name authorities.
+/// Returns `None` if the node has no certificate.
 pub(super) fn server(role: NodeRole, config: &Config, files: &Files) -> Result<Option<ServerSide>> {
     let trusted: Vec<&File> = [&files.authorities, &files.client_authorities]
         .into_iter()
@@ -43,7 +44,8 @@ pub(super) fn server(role: NodeRole, config: &Config, files: &Files) -> Result<O
     build_server(verifier, nodes, files)
 }
 
-/// Builds the server side whose clients need not show a certificate.
+/// Builds the server side whose clients need not show a certificate. Returns `None` if the node has
+/// no certificate.
 pub(super) fn server_of_clients(files: &Files) -> Result<Option<ServerSide>> {
     let verifier = WebPkiClientVerifier::no_client_auth();
     build_server(verifier, NodeCertificates::new(None), files)
@@ -80,7 +82,7 @@ pub(super) fn client_of_node(files: &Files) -> Result<Option<ClientConfig>> {
         .transpose()
 }
 
-/// Builds the client side of a client. It trusts the system's authorities if it names none.
+/// Builds the client side of a connection. It trusts the system's authorities if `files` has none.
 pub(super) fn client(files: &Files) -> Result<ClientConfig> {
     let roots = match &files.authorities {
         Some(authorities) => roots(&[authorities])?,

@@ -178,7 +178,7 @@ pub const MAX_LEVELS: usize = 70;
 /// Returns the depth of the message of `plan`. `inputs` are the depths of its inputs.
 ///
 /// # Errors
-/// The errors of walking the expressions of `plan`.
+/// Fails if the expressions of `plan` cannot be traversed.
 pub fn levels(plan: &Arc<dyn ExecutionPlan>, inputs: impl Iterator<Item = usize>) -> Result<usize> {
     // Each operator or expression takes two messages: one says which kind it is, and the other one
     // is its content.
@@ -338,8 +338,8 @@ fn parameter_node(kind: parameter::Kind, inputs: Vec<PhysicalExprNode>) -> Physi
 enum LiteralMark {
     Unmarked,
     Parameter(usize),
-    /// The metadata has another meaning, and is not part of the value. Such a literal is left to
-    /// DataFusion, which has not sent metadata so far.
+    /// The metadata has another meaning. DataFusion encodes such a literal, as of version 55
+    /// without the metadata.
     Other,
 }
 
@@ -356,8 +356,8 @@ impl LiteralMark {
 }
 
 /// Removes the filter that an operator fills while it runs. The operator on the worker creates its
-/// own. The filter has a number that is unique to its plan, so with it no two plans would be the
-/// same fragment.
+/// own. The filter has a number that is unique to its plan, so two plans with filters would never
+/// be the same fragment.
 fn remove_dynamic_filter(node: &mut PhysicalPlanNode) {
     match &mut node.physical_plan_type {
         Some(PhysicalPlanType::Sort(sort)) => sort.dynamic_filter = None,

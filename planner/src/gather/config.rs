@@ -20,9 +20,9 @@ pub struct Gather {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub connect_timeout: Duration,
-    /// Maximum time that a worker may send nothing, neither rows nor a sign of life. After this
-    /// time the gateway gives the worker up. Workers send four signs of life within this time. At
-    /// least 1s.
+    /// Maximum time that a worker may send nothing, neither rows nor a keep-alive. After this time
+    /// the gateway gives the worker up. Workers send four keep-alives within this time. At least
+    /// 1s.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub idle_timeout: Duration,

@@ -93,12 +93,12 @@ impl GatherExec {
         self.spec().plan()
     }
 
-    /// Returns the workers that are asked.
+    /// Returns the workers that run the fragment.
     pub fn targets(&self) -> &[WorkerTarget] {
         &self.targets
     }
 
-    /// Returns what the workers reported. It is complete when all partitions have ended.
+    /// Returns the reports of the workers. They are complete when all partitions have ended.
     pub fn reports(&self) -> &StreamReports {
         self.request.reports()
     }
@@ -310,7 +310,7 @@ impl GatherExec {
         self.request.spec()
     }
 
-    /// Returns the same gather, which asks for another fragment and has asked nobody yet.
+    /// Returns a copy of the gather with another fragment. The copy has sent no request yet.
     fn with_spec(&self, spec: FragmentSpec) -> Self {
         Self {
             request: Arc::new(FragmentRequest::new(spec)),
@@ -326,7 +326,7 @@ impl GatherExec {
         self.properties.output_partitioning().partition_count()
     }
 
-    /// Returns the workers that a partition asks: an equal part of all workers, or of the relays.
+    /// Returns the targets that a partition reads: an equal part of all workers, or of the relays.
     fn targets_of_partition(
         &self,
         partition: usize,

@@ -32,7 +32,7 @@ pub(super) struct FragmentRequest {
 type CachedRequest = Option<Arc<GatherRequest>>;
 
 impl FragmentRequest {
-    /// Creates the request for the rows of a fragment. It is made by [`Self::get`].
+    /// Creates the request, but does not build it yet: the first call of [`Self::get`] does.
     pub(super) fn new(spec: FragmentSpec) -> Self {
         Self {
             spec,

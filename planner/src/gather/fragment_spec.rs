@@ -25,7 +25,7 @@ use crate::fragment::encode::{EncodedPlan, encode};
 #[derive(Debug, Clone)]
 pub(super) struct FragmentSpec {
     plan: Arc<dyn ExecutionPlan>,
-    /// Number of workers that are asked.
+    /// Number of workers that run the fragment.
     workers: usize,
     ordered: bool,
     fetch: Option<usize>,
@@ -38,7 +38,7 @@ pub(super) struct FragmentSpec {
     filled: Option<FilledFragment>,
 }
 
-/// A fragment that is encoded.
+/// An encoded fragment.
 #[derive(Debug)]
 pub struct PreparedFragment {
     pub(super) id: FragmentId,
@@ -54,7 +54,7 @@ impl PreparedFragment {
     }
 }
 
-/// A fragment that was encoded for another query, with the values of this query.
+/// An encoded fragment with the values of a query.
 #[derive(Debug, Clone)]
 pub(super) struct FilledFragment {
     pub(super) fragment: Arc<PreparedFragment>,
@@ -181,7 +181,7 @@ impl FragmentSpec {
         self.relays.as_ref()
     }
 
-    /// Returns the number of streams.
+    /// Returns the number of streams that the gateway reads: one for each relay or worker.
     pub(super) fn stream_count(&self) -> usize {
         self.relays
             .as_ref()
@@ -275,12 +275,13 @@ impl FragmentSpec {
         })
     }
 
-    /// Returns how many workers are asked, whether through relays or not.
+    /// Returns the number of workers that run the fragment, whether they are read through relays or
+    /// not.
     pub(super) fn worker_count(&self) -> usize {
         self.workers
     }
 
-    /// Returns the fragment as it was encoded for another query, if it was.
+    /// Returns the encoded fragment, if it was encoded for another query or came in a ticket.
     pub(super) fn filled(&self) -> Option<&FilledFragment> {
         self.filled.as_ref()
     }

@@ -16,7 +16,7 @@ mod fragment_spec;
 pub(crate) mod relay_plan;
 /// Narrows scans with filters that are known only while a query runs.
 pub(crate) mod runtime_filter;
-/// Determines which rows workers should hold in the shards that they are asked for.
+/// Adds the catalog's tallies to the shards that workers are to read.
 mod shard_counts;
 
 pub use context::QueryContext;

@@ -38,8 +38,8 @@ impl RelayPlan {
     }
 }
 
-/// Chooses a worker of the group that holds rows of the query itself. The query needs that worker
-/// anyway, so a relay adds no new point of failure.
+/// Chooses one of the group's own workers as its relay. The query needs that worker anyway, so a
+/// relay adds no new point of failure.
 fn relay_target(group: &[WorkerTarget], turn: usize, peers: &dyn Peers) -> WorkerTarget {
     let mut workers: Vec<_> = group.iter().map(|target| target.worker).collect();
     workers.truncate(RELAY_CANDIDATES);

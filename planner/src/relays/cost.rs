@@ -10,7 +10,7 @@ const STREAM_US: f64 = 120.0;
 const ROW_US: f64 = 0.1;
 /// Minimum time of one more hop between nodes, in microseconds.
 const HOP_US: f64 = 1000.0;
-/// Number of cores that a relay has at least for merging. It also has to run a fragment of its own.
+/// Minimum number of cores that a relay has for merging. The relay also runs a fragment itself.
 const RELAY_CORES: f64 = 1.0;
 /// Factor by which relays must speed up a merge, because they cost other workers time.
 const MIN_SPEEDUP: f64 = 1.5;

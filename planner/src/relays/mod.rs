@@ -218,8 +218,8 @@ fn with_relays(
     })))
 }
 
-/// Returns a number that is the same for a repeated statement, even with other values. So it uses
-/// the same relays, which keep its fragment and their connections.
+/// Returns a number that is the same for a repeated statement, even with other values. So each run
+/// uses the same relays, which keep the statement's fragment and their connections.
 fn stable_rotation(gather: &GatherExec) -> Result<usize> {
     let mut hasher = DefaultHasher::new();
     for scan in targets::scans_of(gather.fragment())? {

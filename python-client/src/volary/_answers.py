@@ -1,4 +1,4 @@
-"""Collects the headers of answers, which have the SQLSTATE code of an error. pyarrow's own errors do not have them."""
+"""Collects the headers of answers. If a call fails, a header has the SQLSTATE code, which pyarrow's errors lack."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Answer:
 
 
 class Answers(flight.ClientMiddlewareFactory):
-    """Collects the headers of each answer of a channel. pyarrow begins a call in the thread that makes it."""
+    """Collects the headers of each answer of a channel. pyarrow calls `start_call` in the thread of the call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,13 +38,13 @@ class Answers(flight.ClientMiddlewareFactory):
         return _Call(answer)
 
     def take(self) -> Answer:
-        """Returns the answer to the call that this thread has begun last. Returns an empty one the second time."""
+        """Returns the answer to the last call of this thread, but only once. After that, returns an empty answer."""
         answer: Answer = getattr(self._of_thread, "answer", None) or Answer()
         self._of_thread.answer = None
         return answer
 
     def take_sqlstate(self) -> str | None:
-        """Returns the SQLSTATE code of the call that this thread has begun last, and that has failed."""
+        """Returns the SQLSTATE code of the last call of this thread, which has failed."""
         return self.take().sqlstate()
 
 

@@ -13,13 +13,12 @@ from ._session import Session, SessionAtWorker
 from ._target import Target
 from ._translate import PYARROW_ERRORS, translate, translated
 
-# Timeout of the login, in seconds. The login belongs to no statement whose timeout could apply.
+# Timeout of the login, in seconds. The `timeout` of `connect` is for statements, and the login is none.
 _LOGIN_SECONDS = 60.0
 
 _CLOSE_SECONDS = 5.0
 
-# gRPC pings the server while a call waits for it, so that the client notices if the server and its machine have
-# vanished.
+# gRPC sends keep-alive pings while a call waits, so that the client notices if the server's machine has failed.
 _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -62,7 +61,8 @@ class Channel:
     def get(self, ticket: flight.Ticket, *, timeout: float | None = None) -> tuple[flight.FlightStreamReader, Answer]:
         """Returns a reader of the rows of a ticket, and the answer that has the SQLSTATE code if the reader fails.
 
-        The reader raises pyarrow's own errors. So does this method if the server cannot be reached.
+        The reader raises pyarrow's own errors. This method raises pyarrow's `FlightUnavailableError` if the server
+        cannot be reached, and Volary's errors for everything else.
         """
         try:
             reader = self._client.do_get(ticket, self._options(timeout, {}))

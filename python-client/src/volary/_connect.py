@@ -26,9 +26,9 @@ def connect(
 
     Without `uri`, the address comes from the environment variable VOLARY_URI. If that is not set either, it is
     `grpc://127.0.0.1:7100`. An address with `grpc+tls://` encrypts the connection. `tls_ca` is a PEM file of the
-    certificate authorities to trust. By default, those of the system are trusted. `tls_certificate` and `tls_key` are
-    PEM files with the certificate and the key of this client. `timeout`, in seconds, limits each statement, including
-    the time for reading its rows. Without `timeout`, a query may take any time. `headers` are sent with every call.
+    certificate authorities to trust; the default is the system's. `tls_certificate` and `tls_key` are PEM files with
+    the certificate and the key of this client. `timeout`, in seconds, limits each statement, including the time for
+    reading its rows. Without `timeout`, a statement may take any time. `headers` are sent with every call.
 
     Raises `InvalidArgumentError` for arguments that do not fit together, `OSError` for a file that cannot be read,
     `UnavailableError` if nobody answers at `uri`, and `UnauthenticatedError` if the credentials are wrong.

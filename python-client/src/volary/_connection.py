@@ -81,7 +81,7 @@ class Connection:
         """Runs one statement.
 
         `parameters` are the values for the `?` of the statement, in order. They are a list or tuple, or Arrow data with
-        one row. For INSERT … VALUES, Arrow data may have any number of rows, which are written as one write. `timeout`,
+        one row. For INSERT … VALUES, Arrow data may have any number of rows, which a single write inserts. `timeout`,
         in seconds, replaces the timeout of the connection. It limits the whole statement, including the time for
         reading its rows.
 
@@ -132,8 +132,8 @@ class Connection:
         return self.sql(query, direct=True, threads=threads, progress=progress).to_arrow()
 
     def explain(self, query: str, parameters: Parameters | None = None, *, analyze: bool = False) -> Plan:
-        """Returns how a query is run. With `analyze`, the query is run, and the plan shows what each operator and the
-        workers did.
+        """Returns the plan of a query. With `analyze`, the query is run, and the plan shows what each operator and each
+        worker did.
         """
         rows = self.sql(f"EXPLAIN {'ANALYZE ' if analyze else ''}{query}", parameters).rows()
         return Plan({str(kind): str(text) for kind, text in rows})
@@ -235,7 +235,7 @@ class Connection:
     ) -> tuple[Exchange, Note, pa.Schema | None]:
         """Sends a statement with its rows. Waits for the first note, and for the columns of the result if rows follow.
 
-        `close` cancels the call until the call has ended or until a stream has taken it over.
+        Until the call has ended or a stream has taken it over, `close` cancels it.
         """
         if self._closed:
             raise RuntimeError("the connection is closed")
@@ -298,8 +298,7 @@ class Connection:
     def _read_statistics(self, exchange: Exchange) -> Note | None:
         """Returns the statistics of a statement whose rows do not come over this call, and ends the call.
 
-        The statement is already done or planned at this point. Missing statistics are therefore no failure of the
-        statement.
+        The statement has already been run or planned, so it has not failed if its statistics are missing.
         """
         try:
             end = self._interruptible.run(exchange.read, exchange.cancel)

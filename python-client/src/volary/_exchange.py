@@ -1,8 +1,9 @@
 """Runs one statement in one call: its parameters go to the gateway, and notes and rows come back.
 
 Notes are JSON, in messages without rows. The first note has the `query_id`. It also has `rows_affected` if the
-statement has no rows, or `flight_info` if the rows are fetched from elsewhere. If it has neither, the rows follow in
-this call. Then come notes about the `progress`, if the client asked for them. The last note has the `statistics`.
+statement has no rows, or `flight_info` if the rows must be fetched with other calls. If it has neither, the rows follow
+in this call. If the client asked for the `progress`, notes with it come among the rows. The last note has the
+`statistics`.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _cut(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
 
 
 def _other_columns(number: int, found: pa.Schema, announced: pa.Schema) -> InvalidArgumentError:
-    """Returns the error for a batch whose columns differ from the announced schema. `number` is its position."""
+    """Returns the error for a batch whose columns differ from the announced schema. `number` counts batches from 1."""
     if len(found) != len(announced):
         differences = [f"it has {len(found)} columns, not {len(announced)}"]
     else:

@@ -2,8 +2,8 @@
 
 pyarrow blocks in C++, where Python's signal handlers do not run. Without help, a query that takes an hour would block a
 notebook for an hour. Only the main thread receives KeyboardInterrupt, so another thread wakes it (`_wakeup`). If the
-program has signal handlers of its own, these may not want the call to end. Then the main thread gives blocking calls to
-a helper thread and waits in Python.
+program has signal handlers of its own, they must run, and may let the call go on. The main thread then gives blocking
+calls to a helper thread and waits in Python.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Cancellation:
             _of_thread.cancellation = None
 
     def cancel(self) -> None:
-        """Cancels the call that the thread waits for, or else the next one that it would wait for."""
+        """Cancels the call that the thread waits for. Its later calls within `run` raise `CancelledError`."""
         with self._lock:
             self._is_cancelled = True
             cancel = self._cancel
@@ -51,7 +51,7 @@ class Cancellation:
                 cancel()
 
     def waits(self, call: Callable[[], _T], cancel: Callable[[], None]) -> _T:
-        """Runs `call` so that `cancel` can end it. Returns the result of `call`, or raises its error."""
+        """Runs `call`, which `cancel` can end. Returns the result of `call`, or raises its error."""
         with self._lock:
             if self._is_cancelled:
                 raise CancelledError("the task was cancelled")
@@ -71,7 +71,7 @@ _of_thread = _OfThread()
 
 
 def cancellable(call: Callable[[], _T], cancel: Callable[[], None]) -> _T:
-    """Runs a call that needs no help against KeyboardInterrupt. The `Cancellation` of this thread can end it."""
+    """Runs a call that the `Cancellation` of this thread can end. Does nothing about KeyboardInterrupt."""
     cancellation = _of_thread.cancellation
     return call() if cancellation is None else cancellation.waits(call, cancel)
 
@@ -79,7 +79,7 @@ def cancellable(call: Callable[[], _T], cancel: Callable[[], None]) -> _T:
 class _Job(Generic[_T]):
     """A call that another thread makes.
 
-    A `Future` could do the same, but it takes longer, and each statement needs two of them.
+    A `Future` could do the same, but it takes longer, and each statement makes two calls.
     """
 
     def __init__(self, call: Callable[[], _T], thread: threading.Thread) -> None:
@@ -139,7 +139,7 @@ class Interruptible:
         """Returns the result of `call`, or raises its error. On KeyboardInterrupt, it runs `cancel`, and raises when
         `call` has ended.
 
-        Without `cancel`, an interrupted call is left to run on its own. Raises `RuntimeError` after `close`.
+        Without `cancel`, an interrupted call goes on in the helper thread. Raises `RuntimeError` after `close`.
         """
         if threading.current_thread() is not threading.main_thread():
             return call() if cancel is None else cancellable(call, cancel)

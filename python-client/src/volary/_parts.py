@@ -20,11 +20,10 @@ from ._progress import PartBar
 from ._translate import PYARROW_ERRORS, translate
 
 _MOST_THREADS = 16
-# Number of batches for each thread that may wait until they are read. A batch has about one mebibyte.
+# Number of batches per thread that may have arrived and not been read. A batch has about one mebibyte.
 _BATCHES_AHEAD = 2
 _LOOK_SECONDS = 0.1
-# Maximum time to wait for threads that were told to end, in seconds. A thread that is just connecting to a worker
-# cannot be told to end.
+# Maximum time to wait for threads to end, in seconds. A thread that is connecting to a worker cannot be stopped.
 _JOIN_SECONDS = 2.0
 
 ChannelTo = Callable[[str | None], Channel]
@@ -185,7 +184,7 @@ class _Parts:
     def _open(self, endpoint: flight.FlightEndpoint) -> tuple[flight.FlightStreamReader, Answer]:
         """Opens a part at the first of its servers that answers."""
         failed: Exception | None = None
-        # The gateway comes last, because it redeems every ticket.
+        # The gateway (None) comes last, because it redeems every ticket.
         for uri in [*map(_uri, endpoint.locations), None]:
             try:
                 channel = self._channel_to(uri)

@@ -1,4 +1,4 @@
-"""Identifies a session to the gateway with every call, and stores what the gateway's answers change about that."""
+"""Sends the token and the cookies of a session with every call, and takes new ones from the gateway's answers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _AUTHORIZATION = "authorization"
 class Session(flight.ClientMiddlewareFactory):
     """The bearer token and the cookies of a session.
 
-    Any answer of the gateway may replace the token. The gateway does that before the token expires, and to name the
-    session of a client that has shown no token. A token that many clients share names no session. In this case, a
-    cookie names it.
+    Any answer of the gateway may replace the token. The gateway renews a token before it expires, and gives a client
+    without a token one that names its session. A token that many clients share names no session. In this case, a cookie
+    names the session.
     """
 
     def __init__(self, token: str | None) -> None:

@@ -22,15 +22,15 @@ class Statistics:
     sent_bytes: int
     """Number of bytes of the rows, as they were sent."""
     workers: int
-    """Number of workers that were asked."""
+    """Number of workers that took part. A worker counts once for each gather of the plan."""
     shards: int
-    """Number of shards that were read."""
+    """Number of shards that were read. A shard counts once for each scan of the plan."""
     segments: int
-    """Number of segments that were open."""
+    """Number of segments of these shards, including those that the query could skip."""
     scanned_rows: int
-    """Number of rows that the workers read."""
+    """Number of rows that the scans of the workers produced."""
     scanned_bytes: int
-    """Number of bytes that the workers read from disk."""
+    """Number of bytes that the scans of the workers read from storage."""
 
     @classmethod
     def of(cls, note: Note) -> Statistics:

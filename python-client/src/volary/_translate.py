@@ -97,7 +97,7 @@ def translate(error: Exception, sqlstate: str | None = None) -> Error:
 
 
 def parse(text: str, fallback: ErrorCode, sqlstate: str | None = None) -> Error:
-    """Removes pyarrow's words from `text`. The code is the server's, or else gRPC's, or else `fallback`."""
+    """Returns the error for pyarrow's `text`. Its code is the server's, or else gRPC's, or else `fallback`."""
     text = _PREFIX.sub("", text, count=1)
     code = fallback
     if (suffix := _SUFFIX.search(text)) is not None:

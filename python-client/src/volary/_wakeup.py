@@ -1,8 +1,8 @@
 """A thread that notices Ctrl-C while the main thread runs in C++.
 
-Python runs signal handlers in the main thread, between its instructions. But as soon as a signal arrives, a byte is
-written to a socket. A thread waits at that socket and cancels the call. The main thread then returns from C++ and runs
-its handlers.
+Python runs signal handlers in the main thread, between its instructions. But as soon as a signal arrives, Python writes
+a byte to a socket. A thread that reads this socket cancels the call. The main thread then returns from C++ and runs the
+handlers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
-# Signals whose handlers may end what a program does, such as a time limit or a supervisor.
+# Signals whose handlers may stop a program's work, for example at a time limit or on behalf of a supervisor.
 _NAMES = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGXCPU", "SIGUSR1", "SIGUSR2")
 _SIGNALS = [signal.SIGINT, *(getattr(signal, name) for name in _NAMES if hasattr(signal, name))]
 
@@ -52,7 +52,7 @@ class Wakeup:
         own = self._sender.fileno()
         others = signal.set_wakeup_fd(own, warn_on_full_buffer=False)
         with self._lock:
-            # The descriptor can still be our own if Ctrl-C came while it was being set back.
+            # The descriptor is still our own if Ctrl-C kept an earlier call from restoring the previous one.
             self._previous_fd = others if others != own else self._previous_fd
             self._cancel = cancel
             self._has_cancelled = False

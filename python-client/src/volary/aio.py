@@ -1,4 +1,4 @@
-"""volary for asyncio: the same statements, none of which blocks the event loop.
+"""volary for asyncio: runs statements without blocking the event loop.
 
     async with await volary.aio.connect() as connection:
         result = await connection.sql("SELECT * FROM flights WHERE carrier = ?", ["UA"])
@@ -54,8 +54,8 @@ async def _on_thread(call: Callable[_P, _T], *arguments: _P.args, **named: _P.kw
     try:
         return await asyncio.shield(thread)
     except asyncio.CancelledError:
-        # A call that is cancelled just before it starts to wait does not notice that. So the cancellation is repeated
-        # until the call has ended.
+        # A call does not notice a cancellation just before it starts to wait. So the cancellation is repeated until the
+        # call has ended.
         while not thread.done():
             cancellation.cancel()
             await asyncio.wait([thread], timeout=_CANCEL_AGAIN_SECONDS)
@@ -195,7 +195,7 @@ async def connect(uri: str | None = None, **arguments: Any) -> AsyncConnection:
     try:
         return AsyncConnection(await asyncio.wrap_future(connecting))
     except asyncio.CancelledError:
-        # Nothing can end a login, which may take a minute. Its thread is left to finish alone.
+        # Nothing can end a login, which may take a minute. Nobody waits for its thread.
         cancellation.cancel()
         connecting.add_done_callback(_close_unwanted)
         raise

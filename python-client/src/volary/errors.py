@@ -37,7 +37,7 @@ class Error(Exception):
 
     code: ClassVar[ErrorCode] = ErrorCode.INTERNAL
     retryable: ClassVar[bool] = False
-    """Whether the same call may succeed later although nobody has changed anything."""
+    """True if the same call may succeed later without any change by the caller."""
 
     def __init__(self, message: str, *, sqlstate: str | None = None) -> None:
         super().__init__(message)

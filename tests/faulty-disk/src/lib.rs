@@ -2,8 +2,8 @@
 //! loses everything that was not synced.
 //!
 //! It works on a directory of the real file system, which plays the role of the page cache: nodes
-//! read what is there. In addition, [`FaultyDisk`] records what a power loss would leave, which is
-//! the content of each file at its last sync and the names in each directory at its last sync.
+//! read from it. In addition, [`FaultyDisk`] records what a power loss would leave, which is the
+//! content of each file at its last sync and the names in each directory at its last sync.
 //! [`FaultyDisk::crash`] writes this state to another directory, which a test can continue with.
 //!
 //! A failed sync has the same effect as on Linux: the dirty pages of the file count as clean. A
@@ -23,7 +23,7 @@ use volary_node::disk::{Disk, LocalDisk};
 
 use image::Image;
 
-/// A disk that fails and forgets on request. Clones share one disk.
+/// A disk that fails or loses data on request. Clones share one disk.
 #[derive(Debug, Clone)]
 pub struct FaultyDisk(Arc<Mutex<DiskState>>);
 
@@ -33,7 +33,7 @@ struct DiskState {
     image: Image,
     /// Number of syncs that succeed before one fails. `None` if no sync fails.
     syncs_until_failure: Option<u64>,
-    /// Number of bytes that whole files may still use. `None` if the space is unlimited.
+    /// Number of bytes that [`Disk::write_file`] may still write. `None` if the space is unlimited.
     room_bytes: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ impl FaultyDisk {
     /// Creates a disk on the directory `root`, whose present content counts as durable.
     ///
     /// # Errors
-    /// The errors of reading the directory.
+    /// Returns the errors of reading the directory.
     pub fn over(root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
         let mut image = Image::default();
@@ -59,7 +59,8 @@ impl FaultyDisk {
         self.0.lock().syncs_until_failure = Some(syncs);
     }
 
-    /// Sets the free space for files, in bytes. `None` means that the space is unlimited.
+    /// Sets the free space in bytes, or `None` for unlimited space. Only files that are written as
+    /// a whole use it up.
     pub fn set_room(&self, bytes: Option<u64>) {
         self.0.lock().room_bytes = bytes;
     }
@@ -67,7 +68,7 @@ impl FaultyDisk {
     /// Writes what a power loss would leave to `into`, an empty directory.
     ///
     /// # Errors
-    /// The errors of writing to it.
+    /// Returns the errors of writing to it.
     pub fn crash(&self, into: &Path) -> io::Result<()> {
         let state = self.0.lock();
         state.image.restore(&state.root, into)

@@ -1,5 +1,5 @@
-//! Writes what DataFusion alone answers to a directory of queries. Tests in other languages compare
-//! their results with it: `volary-reference --sql-dir tests/queries/tpch --data DIR --out DIR`.
+//! Writes the answers of DataFusion alone to the queries of a directory, for tests in other
+//! languages: `volary-reference --sql-dir tests/queries/tpch --data DIR --out DIR`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -43,7 +43,7 @@ impl Cell {
         }
     }
 
-    /// Returns a total order. Its only purpose is that sorting brings equal cells together.
+    /// Compares two cells in a total order, which only serves to bring equal cells together.
     pub(super) fn order(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Boolean(a), Self::Boolean(b)) => a.cmp(b),
@@ -90,8 +90,8 @@ impl fmt::Display for Cell {
     }
 }
 
-/// Returns the kind of a type's values. Columns of two different kinds are never the same. Columns
-/// of one kind may be.
+/// Returns the kind of a type's values. Two columns can be the same only if their kinds are equal,
+/// or if one of them has only NULLs.
 pub(super) fn kind(data_type: &DataType) -> String {
     match data_type {
         DataType::Null => "null".to_owned(),

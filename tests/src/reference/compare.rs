@@ -17,7 +17,7 @@ type Row = Vec<Cell>;
 /// number of times. See [`difference`] for when two rows are the same.
 ///
 /// # Panics
-/// If the results differ.
+/// Panics if the results differ.
 #[track_caller]
 pub fn assert_same_rows(expected: &[RecordBatch], actual: &[RecordBatch], ordered: bool) {
     if let Some(difference) = difference(expected, actual, ordered) {

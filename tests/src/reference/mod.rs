@@ -38,7 +38,7 @@ impl DataFusionReference {
     /// Creates a reference without tables and with this amount of memory.
     ///
     /// # Errors
-    /// An error if there is no directory for temporary files.
+    /// Returns an error if there is no directory for temporary files.
     pub fn with_memory(bytes: usize) -> Result<Self> {
         let pool = Arc::new(GreedyMemoryPool::new(bytes));
         let runtime = RuntimeEnvBuilder::new()
@@ -66,7 +66,8 @@ impl DataFusionReference {
     /// `<table>`.
     ///
     /// # Errors
-    /// An error if the directory cannot be read or has no such file, or if a file is not Parquet.
+    /// Returns an error if the directory cannot be read or has no such file, or if a file is not
+    /// Parquet.
     pub fn over(directory: &Path) -> BoxFuture<'_, Result<Self>> {
         async move {
             let files = files_with_extension(directory, "parquet")?;
@@ -93,7 +94,8 @@ impl DataFusionReference {
     /// the same schema.
     ///
     /// # Errors
-    /// An error if there is no batch, if the schemas differ, or if the table exists already.
+    /// Returns an error if there is no batch, if the schemas differ, or if the table exists
+    /// already.
     pub fn register(&self, table: &str, batches: Vec<RecordBatch>) -> Result<()> {
         let schema = batches
             .first()
@@ -113,7 +115,7 @@ impl DataFusionReference {
     /// an empty answer is known.
     ///
     /// # Errors
-    /// The errors of DataFusion, together with the statement.
+    /// Returns the errors of DataFusion, together with the statement.
     pub fn query<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Vec<RecordBatch>>> {
         async move {
             self.rows(sql)
@@ -126,7 +128,7 @@ impl DataFusionReference {
     /// Returns the physical plan of a statement.
     ///
     /// # Errors
-    /// The errors of DataFusion.
+    /// Returns the errors of DataFusion.
     pub fn plan<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
         async move { Ok(self.context.sql(sql).await?.create_physical_plan().await?) }.boxed()
     }
@@ -157,7 +159,7 @@ impl Default for DataFusionReference {
 /// is a query, except for the table definitions in `schema*.sql`.
 ///
 /// # Errors
-/// An error if the directory or a file cannot be read, or if there is no query.
+/// Returns an error if the directory or a file cannot be read, or if there is no query.
 pub fn queries(directory: &Path) -> Result<Vec<(String, String)>> {
     let mut queries = Vec::new();
     for file in files_with_extension(directory, "sql")? {

@@ -5,8 +5,8 @@ use volary_flight_proto::Error;
 use volary_node::channel::{ChannelOptions, flight_client};
 use volary_tests::cluster::{TestCluster, run};
 
-/// Number of concurrent callers. Together, they drop more streams than HTTP/2's usual limit for
-/// dropped streams whose data still arrives, which is 1024.
+/// Number of concurrent callers. Together, they drop more streams than the usual limit of HTTP/2,
+/// which is 1024 dropped streams whose data still arrives.
 const CALLERS: usize = 32;
 const CALLS: usize = 1_500;
 

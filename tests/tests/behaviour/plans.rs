@@ -1,5 +1,5 @@
-//! Other tests check rows. After an intended change of plans, run `INSTA_UPDATE=always cargo test
-//! --release --test behaviour plans` and read the difference.
+//! These tests check plans, and other tests check rows. After an intended change of plans, run
+//! `INSTA_UPDATE=always cargo test --release --test behaviour plans` and read the difference.
 
 use volary_cli::tpch;
 use volary_tests::cluster::{TestCluster, queries_directory, run};

@@ -20,7 +20,8 @@ const STATEMENTS: [&str; 12] = [
     "SELECT v FROM t WHERE NOT (k = $1 OR v = $2) ORDER BY v DESC LIMIT 3",
     "SELECT k, max(v) FROM t WHERE k = $1 OR k IS NULL GROUP BY k HAVING max(v) > $2 ORDER BY k",
     "SELECT name FROM r WHERE v = $1 OR v < $2 ORDER BY name",
-    // The gateway keeps only the largest sums. They are different ones for each parameter value.
+    // The gateway keeps only the groups with the largest sums, which differ between parameter
+    // values.
     "SELECT w, s, sum(v) AS total FROM t WHERE w = $1 GROUP BY w, s ORDER BY total DESC LIMIT 2",
     "SELECT s, array_length(array_agg(v)) FROM t WHERE w = $1 GROUP BY s ORDER BY s LIMIT 3",
     // The value may be the first or the last one, and both parameters may have the same value.
@@ -83,9 +84,9 @@ fn with_literals(sql: &str, values: &[Option<i64>]) -> String {
     sql
 }
 
-/// Checks a statement with all values, beginning with the value at `first`. The gateway keeps plans
-/// that it made with one of the first values. The text of the statement contains `first`, so that
-/// the gateway takes it as a new statement.
+/// Checks a statement with all values, beginning with the value at `first`. The gateway reuses a
+/// plan that it made with one of the first values. The text of the statement contains `first`, so
+/// that the gateway does not reuse the plans of an earlier check.
 async fn check(cluster: &mut TestCluster, sql: &str, first: usize) {
     let text = format!("{sql} -- {first} first");
     let count = if sql.contains("$2") { 2 } else { 1 };
@@ -124,7 +125,7 @@ fn a_statement_that_comes_again_has_the_answer_of_its_values_as_literals() {
             ] {
                 cluster.sql(sql).await.unwrap();
             }
-            // The plans that are made without rows are used again when there are rows.
+            // Plans that are made for empty tables are reused when the tables have rows.
             check_all(&mut cluster, VALUES.len()).await;
             for sql in [
                 "INSERT INTO t VALUES (1, 1, 1, 's1')",

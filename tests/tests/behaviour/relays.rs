@@ -18,7 +18,7 @@ use tables::{cluster, set_relays, tables};
 /// clusters has workers, and more than any cluster has.
 const RELAYS: [&str; 5] = ["off", "1", "2", "3", "100"];
 
-/// Says who must merge the rows of a query's workers if the session asks for relays.
+/// The nodes that must merge the rows of a query's workers if the session asks for relays.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MergedBy {
     /// Relays must merge the rows of every gather.
@@ -30,7 +30,7 @@ enum MergedBy {
 }
 
 /// Checks that all queries have the rows of DataFusion alone, with any number of relays, and that
-/// EXPLAIN shows relays if it should. Shows all queries for which this fails.
+/// EXPLAIN shows relays if it should. Reports all queries for which this fails.
 fn check(merged_by: MergedBy, same: Comparison, queries: &[&str]) {
     run(async {
         let clusters = TestClusters::start(DataFusionReference::new(), &[1, 3, 7]).await;
@@ -94,7 +94,7 @@ fn aggregates_without_groups_are_merged_by_relays() {
             "SELECT sum(d), avg(d), stddev(f), var_pop(f) FROM facts WHERE v > -400",
             "SELECT bit_xor(v), bool_or(v > 499), sum(f) FROM facts WHERE g < 900",
             "SELECT sum(v * 3), max(v + 1), count(*) FILTER (WHERE v > 10) FROM facts WHERE g <> 1",
-            // Distinct values are groups. The groups are over all shards, or within each shard.
+            // Distinct values are grouped over all shards, or within each shard.
             "SELECT count(DISTINCT g) FROM facts WHERE v > 0",
             "SELECT count(DISTINCT s) FROM facts WHERE v > 0",
             "SELECT count(DISTINCT id) FROM facts WHERE v > 0",
@@ -133,7 +133,7 @@ fn first_rows_are_merged_by_relays() {
             "SELECT id, v FROM facts ORDER BY v DESC NULLS LAST, id LIMIT 20",
             "SELECT id, g, s FROM facts ORDER BY s NULLS FIRST, g DESC NULLS LAST, id LIMIT 50 OFFSET 13",
             "SELECT id, v % 7 AS m FROM facts WHERE v > -300 ORDER BY m, id DESC LIMIT 10",
-            // The limits are above the number of rows of a worker, and above the number of all
+            // The first limit is above the number of rows of a worker, the second above that of all
             // rows.
             "SELECT id, d FROM facts ORDER BY d DESC, id LIMIT 3000 OFFSET 2900",
             "SELECT id, f FROM facts WHERE v > 0 ORDER BY f NULLS FIRST, id LIMIT 10000",
@@ -283,8 +283,8 @@ fn explain_analyze_tells_of_the_members_of_all_relays() {
     });
 }
 
-/// Returns the smallest, the median and the largest number over the nodes that the gateway asked.
-/// With three nodes, these are all numbers.
+/// Returns the smallest, the median and the largest number of scanned rows over the nodes that the
+/// gateway asked. With three nodes, these are the numbers of all nodes.
 fn scanned_rows(analysed: &str) -> Vec<u64> {
     let (_, rest) = analysed.split_once(" scanned_rows=").expect(analysed);
     let numbers = rest.split_whitespace().next().expect(analysed).split('/');

@@ -10,8 +10,8 @@ use volary_tests::reference::DataFusionReference;
 
 static RUNTIMES: LazyLock<OwnedRuntimes> = LazyLock::new(|| OwnedRuntimes::start(Some(2)).unwrap());
 
-/// Joins in which none of ten thousand million pairs match. The first runs as nested loops. In the
-/// second, all rows have the same hash.
+/// Joins in which none of the 10^10 pairs match. The first runs as nested loops. In the second, all
+/// rows have the same hash.
 const JOINS: [&str; 2] = [
     "SELECT count(*) FROM generate_series(1, 100000) a(x), generate_series(1, 100000) b(y) WHERE x + y < 0",
     "SELECT count(*) FROM generate_series(1, 100000) a(x) JOIN generate_series(1, 100000) b(y) ON x - x = y - y AND x + y < 0",

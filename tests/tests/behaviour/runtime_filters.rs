@@ -13,7 +13,7 @@ const SALES: i64 = 20_000;
 
 /// Starts clusters with the tables `sales (id, item, shop, day, price)`, sharded by `id`, `items
 /// (item, name, day, price)`, sharded by `item`, and `shops (shop, city)`, sharded by `shop`. No
-/// two of them are joined on their shard keys. `item` and `shop` of a sale may be NULL.
+/// join is on the shard keys of both sides. `item` and `shop` of a sale may be NULL.
 async fn tables() -> TestClusters {
     let mut clusters = TestClusters::start(DataFusionReference::new(), &[1, 3, 7])
         .await
@@ -106,7 +106,7 @@ const QUERIES: [&str; 26] = [
      WHERE i.name LIKE 'item 1%'",
     "SELECT i.item, t.n FROM items i LEFT JOIN (SELECT item, count(*) AS n FROM sales GROUP BY item) t ON i.item = t.item AND i.item % 9 = t.n \
      WHERE i.name = 'item 7'",
-    // Below a semi join, an aggregate, or the branches of a union, the same names mean other
+    // Below a semi join, an aggregate, or the branches of a union, the same column names mean other
     // values.
     "SELECT t.item FROM (SELECT s.item FROM sales s WHERE EXISTS (SELECT 1 FROM sales r WHERE r.shop = s.item AND r.item > s.shop)) t \
      JOIN items i ON t.item = i.item WHERE i.name = 'item 7'",
@@ -125,8 +125,7 @@ const QUERIES: [&str; 26] = [
      JOIN items i ON t.q = i.item AND t.p = i.price WHERE i.name < 'item 2'",
 ];
 
-/// A query that compares the rows of a subquery by a key and by their minimum. The key alone
-/// narrows what the subquery reads.
+/// A query whose subquery computes a minimum per key. Only the key narrows what the subquery reads.
 const LEAST_PRICE: &str = "SELECT i.item, s.id FROM items i JOIN sales s ON s.item = i.item WHERE i.name = 'item 7' \
      AND s.price = (SELECT min(other.price) FROM sales other WHERE other.item = i.item)";
 

@@ -1,6 +1,6 @@
-//! A ticket contains a plan only once, and afterwards only its name. A worker refuses tickets that
-//! no gateway of its cluster has sealed for it, and plans with operators that read or write
-//! anything but its shards.
+//! The first ticket of a plan contains the plan, and later tickets only name it. A worker refuses
+//! tickets that no gateway of its cluster has sealed for it, and plans with operators that read or
+//! write anything but its shards.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -81,7 +81,8 @@ fn rows(columns: Vec<(&'static str, ArrayRef)>) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
-/// Checks that all queries have the rows of DataFusion alone. Shows every query whose rows differ.
+/// Checks that all queries have the rows of DataFusion alone. Reports every query whose rows
+/// differ.
 fn check_rows(queries: &[&str]) {
     check_with_settings(&[], Comparison::Rows, queries);
 }
@@ -386,7 +387,7 @@ fn what_only_the_catalog_knows_of_rows_is_not_relied_upon_by_workers() {
     check_order(&["SELECT o, v FROM facts WHERE o < 1 ORDER BY o, v LIMIT 7"]);
 }
 
-/// Some casts keep the hash of a key, and some do not. The values that are compared are the same.
+/// Some casts keep the hash of a key, and some do not. The rows of a join must be right either way.
 #[test]
 fn keys_that_are_compared_through_casts_join_the_right_rows() {
     let mut queries = Vec::new();
@@ -434,8 +435,8 @@ fn tables_with_keys_of_different_types_that_hash_alike_meet_on_the_workers() {
     });
 }
 
-/// The join with `kinds` is below a join without partners in some partitions, so these partitions
-/// are not read. The others must not wait for them.
+/// In some partitions, the other side of the upper join is empty, so the join with `kinds` is not
+/// read there. The other partitions must not wait for these.
 #[test]
 fn joins_whose_rows_are_needed_in_some_partitions_only_end() {
     check_rows(&[

@@ -7,8 +7,8 @@ use volary_tests::cluster::STATEMENT_TIMEOUT;
 
 use super::text::{column_type, rows};
 
-/// First words of statements that have rows. The answer to any other statement is the number of
-/// rows that it has written, which is one row, too.
+/// First words of statements that return rows. Any other statement returns the number of rows that
+/// it has written.
 const QUERIES: [&str; 8] = [
     "SELECT", "FROM", "WITH", "VALUES", "CALL", "SHOW", "DESCRIBE", "EXPLAIN",
 ];
@@ -55,7 +55,7 @@ impl AsyncDB for Session {
 
     async fn shutdown(&mut self) {}
 
-    /// Returns the label that all records have. `skipif volary` leaves a record out everywhere.
+    /// Returns the label of this client. `skipif volary` skips a record on all clusters.
     fn engine_name(&self) -> &str {
         "volary"
     }

@@ -10,7 +10,7 @@ use volary_tests::cluster::{TestCluster, data_directory, run};
 
 use super::client::Session;
 
-/// Statements that list what a file has created, and the words with which each of it is dropped.
+/// Statements that list what a file has created, each with the word that follows DROP.
 const LISTINGS: [(&str, &str); 3] = [
     (
         "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' AND table_type = 'VIEW'",
@@ -47,11 +47,11 @@ impl SharedCluster {
         }
     }
 
-    /// Runs a file. If `record` is set, changes the file to what the cluster answers.
+    /// Runs a file. If `record` is set, writes the cluster's answers into the file.
     ///
     /// # Errors
-    /// Returns the records whose answers are not the expected ones, and what the file has not
-    /// dropped at its end.
+    /// Returns the records with unexpected answers, or else what the file has not dropped at its
+    /// end.
     pub(super) fn run_file(&self, file: &Path, record: bool) -> Result<(), String> {
         let mut cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
         run(self.run_on(&mut cluster, file, record)).map_err(|error| format!("{error:#}"))
@@ -68,7 +68,7 @@ impl SharedCluster {
         }
         let cluster = cluster.as_mut().context("the cluster has not started")?;
         let ran = self.run_records(cluster, file, record).await;
-        // What is left is dropped even if the file has failed, so that the next one can run.
+        // What is left is dropped even if the file has failed, so that the next file can run.
         let leftovers = drop_everything(cluster).await;
         ran?;
         match leftovers?.as_slice() {
@@ -123,8 +123,8 @@ impl SharedCluster {
     }
 }
 
-/// Returns whether the rows are exactly the expected lines. Values with white space have quotes, so
-/// it would say less to normalize white space.
+/// Returns whether the rows are exactly the expected lines. White space is not normalized, because
+/// it matters within quoted values.
 fn same_rows(_: Normalizer, actual: &[Vec<String>], expected: &[String]) -> bool {
     let actual = actual.iter().map(|row| row.join(" "));
     actual.eq(expected.iter().map(String::as_str))

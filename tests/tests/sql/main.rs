@@ -22,7 +22,7 @@ use self::file::SharedCluster;
 const WORKERS: [usize; 3] = [1, 3, 7];
 /// Number of workers of the only cluster that runs when expected rows are recorded.
 const RECORDING_WORKERS: usize = 3;
-/// If this environment variable is set, the files are changed to what the cluster answers.
+/// If this environment variable is set, the cluster's answers are written into the files.
 const RECORD: &str = "VOLARY_RECORD_SQL";
 
 fn main() -> ExitCode {

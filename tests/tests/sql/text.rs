@@ -13,7 +13,7 @@ use sqllogictest::DefaultColumnType;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Returns the letter of a column's type.
+/// Returns the column type, which a file writes as one letter.
 pub(super) fn column_type(data_type: &DataType) -> DefaultColumnType {
     match data_type {
         integer if integer.is_integer() => DefaultColumnType::Integer,
@@ -24,7 +24,7 @@ pub(super) fn column_type(data_type: &DataType) -> DefaultColumnType {
     }
 }
 
-/// Returns the values of all rows.
+/// Returns the values of all rows as text.
 pub(super) fn rows(batches: &[RecordBatch]) -> Result<Vec<Vec<String>>, ArrowError> {
     let mut rows = Vec::new();
     for batch in batches {
@@ -39,7 +39,7 @@ pub(super) fn rows(batches: &[RecordBatch]) -> Result<Vec<Vec<String>>, ArrowErr
     Ok(rows)
 }
 
-/// Returns one value. Texts within lists and structs are always quoted.
+/// Returns one value as text. Strings within lists and structs are always quoted.
 fn value(array: &ArrayRef, row: usize, nested: bool) -> Result<String, ArrowError> {
     if array.is_null(row) {
         return Ok("NULL".to_owned());

@@ -22,7 +22,7 @@ const INTRODUCE: Call = Call {
     answer: Purpose::IntroductionAnswer,
 };
 
-/// Asks the gateway that the worker has joined.
+/// A connection to the gateway that the worker has joined, for asking who a client is.
 #[derive(Debug)]
 pub(super) struct Introducer(GatewayClient);
 

@@ -50,7 +50,7 @@ impl ClientCalls {
     /// Builds the service for clients from what all calls share.
     ///
     /// # Errors
-    /// Returns `INVALID_ARGUMENT` if the gateway's address is not a valid one.
+    /// Returns `INVALID_ARGUMENT` if the gateway's address is not valid.
     pub fn new(context: Arc<WorkerContext>, runtimes: &Runtimes) -> Result<Self> {
         let (tls, sealer) = (context.tls.clone(), context.sealer.clone());
         let introductions = Introducer::new(&context.config, tls, sealer, runtimes)?;
@@ -60,8 +60,8 @@ impl ClientCalls {
         })
     }
 
-    /// Returns the rows of a client's ticket. The stream does all work that may take time, so that
-    /// its schema comes at once.
+    /// Returns the rows of a client's ticket. The stream itself runs the fragment, so that its
+    /// schema comes at once.
     ///
     /// # Errors
     /// Returns the gateway's errors about the client and its ticket: `UNAUTHENTICATED`,

@@ -65,8 +65,8 @@ impl TicketBindings {
 
 /// Binds the scans and parameters of one fragment.
 ///
-/// All sharded scans of a fragment have the same partitions. The shards of all scans are dealt out
-/// to the partitions in order. So equal shards of co-located tables are in the same partition.
+/// All sharded scans of a fragment have the same partitions. The shards of all scans are assigned
+/// to the partitions by one rule. So equal shards of co-located tables are in the same partition.
 #[derive(Debug)]
 pub struct Binder {
     storage: Storage,
@@ -253,7 +253,7 @@ impl Binder {
             files.may_have_pages |= may_have_several_pages(segment.rows(), segment.bytes());
             let file = PartitionedFile::new_from_meta(ObjectMeta {
                 location: segment.object_path()?,
-                // A segment never changes. With a fixed time, what is cached of it stays valid.
+                // A segment never changes. With a fixed time, its cached metadata stays valid.
                 last_modified: DateTime::<Utc>::UNIX_EPOCH,
                 size: segment.bytes(),
                 e_tag: None,

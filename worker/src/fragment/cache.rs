@@ -19,7 +19,7 @@ use super::batch_rows::check_batch_rows;
 /// with a name of a few letters is a decoded message of some hundred bytes.
 const DECODED_BYTES_PER_BYTE: usize = 10;
 
-/// A fragment, decoded as far as it is the same for all tickets.
+/// A fragment, decoded as far as possible without a ticket.
 #[derive(Debug)]
 pub struct DecodedFragment {
     /// The settings of the fragment, without its plan.
@@ -39,7 +39,7 @@ pub enum TicketFragment {
     Sent(Box<SentFragment>),
 }
 
-/// A fragment that came with a ticket. Its plan may be large and was not decoded yet.
+/// A fragment that came with a ticket. Its plan may be large, and is not decoded yet.
 #[derive(Debug)]
 pub struct SentFragment {
     id: FragmentId,
@@ -101,7 +101,7 @@ impl FragmentCache {
         }))))
     }
 
-    /// Returns the decoded fragment. Keeps a fragment that came with its ticket.
+    /// Returns the decoded fragment, and caches it if it came with its ticket.
     ///
     /// # Errors
     /// Returns `INVALID_ARGUMENT` if the fragment has another id than the ticket says, cannot be

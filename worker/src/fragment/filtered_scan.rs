@@ -1,7 +1,7 @@
-//! A filter ends up in its scan where columns are read late. DataFusion would first make an
-//! operator of the filter, with estimates that nobody reads here. Then it would push the filter
-//! down, which makes both the filter and the scan again. For a query of one row, this took a fifth
-//! of the worker's time.
+//! A filter over a scan that reads columns late is decoded into that scan. DataFusion would first
+//! build an operator for the filter, with estimates that nobody reads here. Then it would push the
+//! filter down, which builds both the filter and the scan again. For a query of one row, this took
+//! a fifth of the worker's time.
 
 use std::sync::Arc;
 

@@ -9,11 +9,11 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use volary_flight_proto::frame::Frame;
 
-/// Shortest interval between signs of life, whatever a gateway asks for. Signs of life have a cost,
+/// Shortest interval between keep-alives, whatever a gateway asks for. Keep-alives have a cost,
 /// too.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A stream of messages, with a sign of life whenever there was no message for the interval.
+/// A stream of messages, with a keep-alive whenever no message came for the interval.
 pub(crate) struct KeepAliveStream {
     messages: BoxStream<'static, Result<FlightData, Status>>,
     interval: Duration,
@@ -43,9 +43,8 @@ impl Stream for KeepAliveStream {
             return Poll::Ready(message);
         }
         let interval = self.interval;
-        // A timer belongs to the runtime in which it is created: here, the runtime that sends. In a
-        // runtime that computes, the timer would be late exactly when there is only a sign of life
-        // to send.
+        // A timer belongs to the runtime in which it is created: here, the runtime that sends. On
+        // the CPU runtime, the timer would be late exactly when a keep-alive is needed.
         let silence = self
             .silence
             .get_or_insert_with(|| Box::pin(sleep(interval)));
@@ -65,7 +64,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn signs_of_life_come_until_there_is_something_to_send_and_between_messages() {
+    async fn keep_alives_come_until_there_is_something_to_send_and_between_messages() {
         let (sender, receiver) = futures::channel::mpsc::unbounded();
         let mut messages = KeepAliveStream::new(receiver, Duration::ZERO);
         let sign = Frame::keep_alive().to_bytes();

@@ -3,7 +3,7 @@
 //! scans, and the ticket's values in place of the parameters. If this worker merges the rows of
 //! other workers for the gateway, the plan reads those rows instead of segments ([`relay`]).
 //! [`optimize`] runs the rules that need the segments. [`run`] executes the plan and streams its
-//! rows, with signs of life between them ([`keep_alive`]). Small answers are sent in one piece
+//! rows, with keep-alives between them ([`keep_alive`]). Small answers are sent in one piece
 //! (`small_answer`).
 
 /// Limits the rows of the batches that a fragment asks for.
@@ -20,7 +20,7 @@ pub mod decode;
 pub mod environment;
 /// Decodes filters into the scans that apply them.
 pub(crate) mod filtered_scan;
-/// Sends signs of life between the messages of a fragment.
+/// Sends keep-alives between the messages of a fragment.
 pub mod keep_alive;
 /// Runs the optimizer rules that need to know the segments.
 pub mod optimize;

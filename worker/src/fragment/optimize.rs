@@ -9,8 +9,8 @@ use datafusion::prelude::SessionConfig;
 use volary_exec::unambiguous_pushdown::UnambiguousPushdown;
 use volary_flight_proto::Result;
 
-/// Pushes filters into Parquet scans. They include filters that are known only while the fragment
-/// runs (those of joins and top-k).
+/// Pushes filters into Parquet scans, including filters that are known only while the fragment runs
+/// (those of joins and top-k).
 ///
 /// # Errors
 /// Returns the errors of the rules.
@@ -46,7 +46,8 @@ pub fn session_config(
     // ShardScan::late_materialisation.
     options.execution.parquet.pushdown_filters = false;
     options.execution.parquet.reorder_filters = true;
-    // DataFusion forgets aggregates of expressions there (apache/datafusion#24816).
+    // The dynamic filter that DataFusion makes of aggregates overlooks aggregates of expressions
+    // (apache/datafusion#24816).
     options.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     if !time_zone.is_empty() {
         options.execution.time_zone = Some(time_zone.to_owned());

@@ -153,7 +153,8 @@ impl MemberRelay {
     }
 }
 
-/// The workers that a ticket names. This worker knows no others, and does not know who lives.
+/// The workers that a ticket names. This worker knows no others, and does not know which of them
+/// are up.
 #[derive(Debug)]
 struct MemberPeers {
     context: Arc<WorkerContext>,

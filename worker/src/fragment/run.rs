@@ -57,19 +57,18 @@ const NO_SPLIT_BYTES: usize = usize::MAX / 2;
 /// `gateway.query.timeout` at the latest, and their streams end with them. If the gateway is gone,
 /// HTTP/2's keepalive ends the streams.
 const READER_TIMEOUT: Duration = Duration::MAX;
-/// Maximum number of buckets: those of a gateway with the largest number of partitions that it may
-/// have.
+/// Maximum number of buckets: the maximum number of partitions of a gateway, 1024, times the
+/// maximum number of rounds, 128.
 const MOST_BUCKETS: usize = 1 << 17;
 
-/// Returns the messages of a fragment. While the fragment waits for a place, signs of life come.
-/// Then come its schema, its rows, and at the end a summary of what was done. Whenever there is
-/// nothing else to send, signs of life come between these messages. Dropping the stream ends the
-/// fragment.
+/// Returns the messages of a fragment: its schema, its rows, and at the end a summary of what was
+/// done. The stream sends keep-alives while the fragment waits for a place, and whenever there is
+/// nothing else to send. Dropping the stream ends the fragment.
 ///
 /// The stream does everything that takes time, and reports its errors, so that the gateway is
-/// answered at once. A gateway gives up a worker that is silent, so a busy worker must send signs
-/// of life. If the ticket only names the fragment and the worker does not know it, the stream asks
-/// the gateway for it. That needs no place.
+/// answered at once. A gateway gives up a worker that is silent, so a busy worker must send
+/// keep-alives. If the ticket only names the fragment, and the fragment is not cached, the stream
+/// asks the gateway for it. That needs no place.
 ///
 /// # Errors
 /// Returns `INVALID_ARGUMENT` if an id in the ticket is not valid, or if its fragment cannot be
@@ -231,7 +230,7 @@ struct BoundFragment {
     buckets: Option<Buckets>,
     /// Reports of the other workers whose rows the fragment merges.
     member_reports: Option<StreamReports>,
-    /// The schema in which a client is sent its rows; `None` if the rows are not sent in a client's
+    /// The schema of the rows for a client; `None` if the rows are not converted to a client's
     /// types.
     announced_schema: Option<SchemaRef>,
 }
@@ -276,7 +275,7 @@ fn bind(
         (Some(_), None) => plan,
     };
     let plan = match &buckets {
-        // All partitions of the plan are read side by side.
+        // All partitions of the plan are read in parallel.
         Some(_) => plan,
         None => merge_partitions(plan, settings.ordered, settings.fetch)?,
     };
@@ -362,7 +361,7 @@ struct StreamOptions {
     query_id: QueryId,
     /// Time at which the ticket arrived.
     arrived: Instant,
-    /// How long the fragment waited for a place.
+    /// Time that the fragment waited for a place.
     queued: Duration,
     /// Size that a batch should have, in bytes.
     batch_bytes: usize,
@@ -420,8 +419,8 @@ fn stream(
     })
 }
 
-/// Returns the fragment's rows in batches of the size that is asked for. Rows by bucket come with
-/// their outlines.
+/// Returns the fragment's rows in batches of the requested size. Rows by bucket come with their
+/// outlines.
 fn execute_sized(
     fragment: &BoundFragment,
     options: &StreamOptions,
@@ -454,7 +453,7 @@ fn execute_sized(
     Ok((sized, None))
 }
 
-/// Counts the rows and batches that went out.
+/// Counts the rows and batches that were sent.
 #[derive(Debug, Clone, Default)]
 struct SentCounter(Arc<parking_lot::Mutex<SentCounts>>);
 
@@ -530,8 +529,8 @@ impl Drop for FragmentStream {
 }
 
 impl FragmentStream {
-    /// Adds the outline of a message: how many rows of which bucket it contains. The encoder sends
-    /// the schema first, and then a message for each batch.
+    /// Adds to a message its outline: how many rows of each bucket the message contains. The
+    /// encoder sends the schema first, and then a message for each batch.
     fn add_outline(&mut self, mut message: FlightData) -> FlightData {
         let has_rows = std::mem::replace(&mut self.has_sent_schema, true);
         if has_rows && let Some(outline) = self.outlines.as_ref().and_then(Outlines::next) {

@@ -37,9 +37,8 @@ impl RunningFragments {
         }
     }
 
-    /// Ends the fragment whose operators hold most of the worker's memory, unless it holds too
-    /// little to be worth it. Returns the query of the fragment, and the bytes that the fragment
-    /// held.
+    /// Ends the fragment whose operators hold the most memory. Fragments that hold too little are
+    /// not ended. Returns the query of the fragment, and the bytes that the fragment held.
     pub fn end_largest(&self, why: &str) -> Option<(QueryId, usize)> {
         let fragments = self.0.lock();
         let mut largest: Vec<_> = fragments

@@ -13,8 +13,8 @@ const MAX_WAIT_FOR_END: Duration = Duration::from_millis(1);
 /// Size above which an answer would not be sent in one piece anyway, in bytes.
 const SMALL_BYTES: usize = 16 << 10;
 
-/// Waits until the answer has ended, or until it is too large or too late for one piece. In the
-/// latter case, the rest is sent as it comes.
+/// Waits until the answer has ended, or until it is too large or too late for one piece. If it has
+/// not ended, the rest is sent as it comes.
 ///
 /// Each piece wakes the gateway. For an answer with few rows, thousands of workers at the same time
 /// would wake it for the headers, the schema, the rows and the end. That would cost the gateway

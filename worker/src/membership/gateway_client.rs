@@ -69,7 +69,7 @@ impl fmt::Display for GatewayClient {
 }
 
 impl GatewayClient {
-    /// Builds a connection for what a worker says about itself.
+    /// Builds a connection for joining and leaving.
     pub(super) fn new(
         config: &Config,
         tls: Option<ClientTls>,
@@ -178,8 +178,8 @@ impl GatewayClient {
     }
 }
 
-/// Converts a failed call into an error. It is the gateway's own error, or one that says what to
-/// check if no gateway answered.
+/// Converts a failed call into the gateway's own error. If no gateway answered, returns an error
+/// that says what to check.
 fn call_error(status: Status) -> Error {
     if std::error::Error::source(&status).is_none() {
         return status.into();

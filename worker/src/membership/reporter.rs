@@ -37,7 +37,7 @@ struct Questions {
     failure_log: FailureLog,
 }
 
-/// The questions for reports that have come so far.
+/// Number and interval of the questions for reports.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QuestionStats {
     pub(super) count: u64,
@@ -65,8 +65,8 @@ impl Reporter {
     }
 
     /// Answers a gateway of the cluster with a sealed [`WorkerReport`], and begins to delete what
-    /// the gateway says is garbage. The garbage is deleted only if the gateway's catalog is of the
-    /// history that the rows here belong to.
+    /// the gateway says is garbage. The garbage is deleted only if the rows here belong to the
+    /// history of the gateway's catalog.
     pub async fn answer(&self, question: Report, lineage: Option<Lineage>) -> Bytes {
         {
             let mut questions = self.questions.lock();
@@ -193,8 +193,8 @@ impl Garbage {
     }
 }
 
-/// Checks that the question comes from the history that the rows here belong to. If the question
-/// says so, the rows that its catalog does not have are set aside first.
+/// Checks that the rows here belong to the history of the gateway's catalog. If the question asks
+/// for it, the rows that the catalog does not have are set aside first.
 fn reconcile_history(
     history: &History,
     question: &Report,

@@ -6,8 +6,8 @@ use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels}
 use parquet::file::metadata::ParquetMetaData;
 use parquet::schema::types::{SchemaDescriptor, TypePtr};
 
-/// What a scan needs to know about the schema of a file. It is the same for all files that were
-/// written alike.
+/// What a scan needs to know about the schema of a file. It is the same for all files with the same
+/// schema.
 #[derive(Debug)]
 pub(super) struct FileLayout {
     file_schema: TypePtr,

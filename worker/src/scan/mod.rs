@@ -1,15 +1,15 @@
 //! A table has a segment for each of its shards and writes. There are many segments, and most of
 //! them are small. DataFusion's Parquet source is made for few large files. For each file, it
 //! prepares pruning predicates, metrics and the file's Arrow schema. That takes longer than reading
-//! the rows of a small segment. So [`source`] lets DataFusion read only the large segments. What is
-//! the same for all small segments of a scan is prepared once. [`pruning`] tells from their
-//! statistics which of them have no row of interest, and [`small`] reads the others in one go.
+//! the rows of a small segment. So [`source`] lets DataFusion read only the large segments. A scan
+//! prepares once what all its small segments share. [`pruning`] tells from their statistics which
+//! of them have no matching row, and [`small`] reads the others in one go.
 
 /// Holds the parts of a segment's file that were read into memory.
 mod in_memory;
 /// Determines how the columns of segments' files are read.
 mod layout;
-/// Tells which segments have no row of interest.
+/// Tells which segments have no matching row.
 mod pruning;
 /// Reads small segments in one go.
 mod small;

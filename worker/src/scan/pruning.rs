@@ -13,9 +13,8 @@ use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::bloom_filter::Sbbf;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 
-/// What a scan's predicate says about segments by their statistics. It is prepared once for all
-/// segments. It is prepared again when a filter changes while the query runs (filters of joins and
-/// top-k).
+/// The predicate that excludes segments by their statistics. It is built once for all segments, and
+/// again when a filter of a join or top-k changes while the query runs.
 #[derive(Debug)]
 pub(super) struct Pruning {
     predicate: Option<Arc<dyn PhysicalExpr>>,

@@ -38,10 +38,10 @@ const TINY_ROWS: i64 = 1 << 10;
 /// Number of tiny segments that a scan reads without looking at their statistics. Reading so few of
 /// them takes less time than preparing the check of their statistics.
 const UNPRUNED_TINY_SEGMENTS: usize = 2;
-/// Number of excluded segments after which a scan lets other tasks have their turn.
+/// Number of excluded segments after which a scan yields to other tasks.
 const EXCLUDED_PER_YIELD: usize = 64;
 
-/// What a scan does with its small segments.
+/// The reader of the small segments of a scan, prepared once for all of them.
 #[derive(Debug)]
 pub(super) struct SmallSegments {
     readers: Arc<SegmentReaders>,
@@ -50,7 +50,7 @@ pub(super) struct SmallSegments {
     columns: Vec<usize>,
     /// The conditions that the scan applies to rows; empty if the plan above the scan applies them.
     /// They are applied one after another. A row that one condition excludes is not passed to the
-    /// next condition, which may be an error for that row.
+    /// next condition, which may fail for that row.
     filters: Vec<Arc<dyn PhysicalExpr>>,
     projector: Projector,
     pruning: Pruning,
@@ -62,7 +62,7 @@ pub(super) struct SmallSegments {
     metrics: Metrics,
 }
 
-/// What is asked of a scan.
+/// The columns and rows that a scan must return, and its settings.
 pub(super) struct ScanRequest<'a> {
     pub(super) table_schema: SchemaRef,
     /// The projection, over the table's columns.
@@ -85,8 +85,8 @@ struct Metrics {
 
 /// What the scan does with one segment.
 pub(super) enum OpenedSegment {
-    /// The segment has no row of interest. If `should_yield` is true, many segments were excluded,
-    /// and other tasks should have their turn.
+    /// The segment has no matching row. If `should_yield` is true, many segments were excluded, and
+    /// the scan should yield to other tasks.
     Excluded { should_yield: bool },
     /// The rows of the segment.
     Rows(SegmentRows),
@@ -95,7 +95,7 @@ pub(super) enum OpenedSegment {
 }
 
 impl SmallSegments {
-    /// Prepares what is the same for all small segments of a scan.
+    /// Prepares what all small segments of a scan share.
     ///
     /// # Errors
     /// Returns an error if the projection does not fit the table.

@@ -23,8 +23,8 @@ use object_store::ObjectStore;
 use super::small::{OpenedSegment, ScanRequest, SegmentRows, SmallSegments};
 use crate::segment::SegmentReaders;
 
-/// A Parquet source that reads small segments by itself. It leaves large segments, and everything
-/// that plans are made with, to DataFusion's Parquet source.
+/// A Parquet source that reads small segments by itself. It leaves large segments and all planning
+/// to DataFusion's Parquet source.
 #[derive(Clone)]
 pub(crate) struct SegmentSource {
     parquet: Arc<dyn FileSource>,
@@ -212,7 +212,7 @@ impl MorselPlanner for SegmentPlanner {
     }
 }
 
-/// Plans nothing, for a segment without rows of interest.
+/// Plans nothing, for a segment without matching rows.
 #[derive(Debug)]
 struct EmptyPlanner;
 

@@ -82,7 +82,7 @@ fn rows(first: i64, count: i64) -> RecordBatch {
 }
 
 /// Writes a batch to a file, as segments are written: the file stores views as plain text or bytes.
-/// The file has no number of its format, as those of earlier releases.
+/// The file has no format number, like files of earlier releases.
 fn write(
     directory: &Path,
     name: &str,
@@ -488,8 +488,8 @@ fn filters_that_change_while_a_query_runs_are_followed() {
 #[tokio::test]
 async fn a_segment_of_other_types_is_left_to_the_parquet_source() {
     let fixture = Fixture::new(|directory| {
-        // The segments have enough rows for bloom filters to be asked. The bloom filter of the
-        // narrow column is made of other bytes.
+        // The segments have enough rows for bloom filters to be used. The bloom filter of the
+        // narrow column hashes values of another width.
         let batch = rows(0, 2_000);
         let narrow: Int32Array = (0..2_000).map(|row| Some(2 * row)).collect();
         let mut columns = batch.columns().to_vec();

@@ -1,5 +1,5 @@
-//! A release that changes the format so that earlier releases would misread a file gives it a new
-//! number. Earlier releases then refuse the file. A change that earlier releases read correctly
+//! A release that changes the format gives it a new number if earlier releases would misread the
+//! files. Earlier releases then refuse these files. A change that earlier releases read correctly
 //! needs no new number: for example, another size of pages, or more metadata that they ignore.
 
 use parquet::file::metadata::{KeyValue, ParquetMetaData};

@@ -2,14 +2,14 @@
 //! written, and [`schema`] what is recorded of Arrow's types. [`writer`] writes a file with the
 //! checksums ([`page_checksums`]) of its pages ([`pages`]). [`reader`] compares what is read with
 //! them, and refuses files of a newer format ([`mod@format`]). [`crate::storage`] knows where the
-//! files are, and which of them count. It does not look into them.
+//! files are, and which of them the manifests name. It does not look into them.
 
 /// Records the number of the format in a segment's file, and reads it.
 mod format;
 /// Keeps the checksums of the pages and bloom filters of a segment in the metadata of its file.
 mod page_checksums;
-/// Takes the checksums of pages, when the Parquet writer hands the pages out in the order of the
-/// file.
+/// Takes the checksums of pages when the Parquet writer takes the pages from their store to write
+/// them.
 mod pages;
 /// Decides how the files of a table's segments are written.
 mod properties;

@@ -130,11 +130,10 @@ impl SegmentProperties {
     }
 }
 
-/// Returns whether a column of a file may have several pages. Only then is the index of its pages
-/// of use.
+/// Returns whether a column of a file may have several pages. The page index is useful only then.
 ///
 /// The release that wrote the file is not known here. If the size of pages ever changes, this
-/// compares with the smallest one that any release has written.
+/// function must compare with the smallest size that any release has written.
 pub(crate) fn may_have_several_pages(rows: u64, bytes: u64) -> bool {
     rows > PAGE_ROWS as u64 || bytes > PAGE_BYTES as u64
 }
@@ -145,7 +144,7 @@ fn is_integral(data_type: &DataType) -> bool {
     data_type.is_integer() || matches!(data_type, DataType::Date32 | DataType::Timestamp(..))
 }
 
-/// Returns the sort key in Parquet's form. Parquet also numbers the leaves of nested columns.
+/// Returns the sort key in Parquet's form, which numbers leaf columns.
 fn sorting_columns(
     schema: &Schema,
     sort_key: &[usize],

@@ -1,6 +1,7 @@
 //! An object store hands each read to a thread that may block, and wakes the reader when the read
-//! is done. For the few pages of a small answer, that takes longer than the read itself. What the
-//! system has in memory is read here, at once. Everything else is read through the object store.
+//! is done. For the few pages of a small answer, that takes longer than the read itself. What is in
+//! the page cache is read here, without another thread. Everything else is read through the object
+//! store.
 //!
 //! What was read is compared with its checksums before it is used. The checksums of pages and bloom
 //! filters are in the file's metadata. The checksum of the metadata is in the shard's manifest.
@@ -37,7 +38,8 @@ use super::format::{FORMAT, format_of};
 use super::page_checksums::{Damage, PageChecksums};
 use crate::storage::Segment;
 
-/// Maximum number of bytes that are read at once. A larger read is worth a thread of its own.
+/// Maximum size of a read from the page cache without another thread, in bytes. A larger read is
+/// worth a thread of its own.
 pub(crate) const MAX_INLINE_READ_BYTES: u64 = 512 << 10;
 
 /// Makes the readers of segments, which are files of the local file system.
@@ -49,8 +51,8 @@ pub(crate) struct SegmentReaders {
 }
 
 impl SegmentReaders {
-    /// Builds the factory of readers. `store` has the same files, and `metadata` caches the
-    /// metadata of files.
+    /// Builds the factory of readers. `store` reads what is not in the page cache, and `metadata`
+    /// caches the metadata of files.
     pub(crate) fn new(store: Arc<dyn ObjectStore>, metadata: Arc<FileMetadataCache>) -> Self {
         Self {
             store,
@@ -299,8 +301,8 @@ pub(crate) fn read_cached(file: &File, range: &Range<u64>) -> Option<Bytes> {
     Some(bytes.into())
 }
 
-/// Returns what was read, and gives other tasks their turn before if necessary. A reader that never
-/// waits would keep them waiting, and would not notice that its query has ended.
+/// Returns what was read, and yields to other tasks first if necessary. A reader that never yields
+/// would keep them waiting, and would not notice that its query has ended.
 async fn yield_if_due<T>(read: T) -> Result<T> {
     tokio::task::coop::consume_budget().await;
     Ok(read)
@@ -343,7 +345,8 @@ mod tests {
         file.write_all(b"a segment of a shard").unwrap();
         let file = File::open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        // Some file systems cannot tell whether a read would block. There, nothing is read at once.
+        // Some file systems cannot tell whether a read would block. There, `read_cached` reads
+        // nothing.
         if let Some(read) = read_cached(&file, &(2..9)) {
             assert_eq!(read, "segment");
         }

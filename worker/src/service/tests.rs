@@ -30,7 +30,7 @@ use crate::storage::{ChecksummedFile, Storage};
 const TABLE: TableId = TableId(5);
 /// Id of this start of the worker.
 const INSTANCE: &str = "the first start";
-/// Time that a test waits for what must come.
+/// Longest time that a test waits for an expected event.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const CONNECTIONS: ConnectionOptions = ConnectionOptions {
@@ -106,8 +106,8 @@ impl Worker {
         sealed.to_vec()
     }
 
-    /// Builds a ticket with a fragment, and without a snapshot. The refusal of the ticket shows
-    /// when the worker begins to look at it.
+    /// Builds a ticket with a fragment, and without a snapshot. The worker refuses such a ticket as
+    /// soon as it processes it, which a test can observe.
     fn ticket(&self) -> FragmentTicket {
         let fragment = fragment("UTC");
         FragmentTicket {
@@ -120,7 +120,7 @@ impl Worker {
         }
     }
 
-    /// Builds the same ticket without the fragment itself. The ticket only names the fragment.
+    /// Builds a ticket that names its fragment, but does not contain it.
     fn ticket_with_handle(&self) -> FragmentTicket {
         FragmentTicket {
             fragment: None,
@@ -221,7 +221,7 @@ async fn next(stream: &mut MessageStream<FlightData>) -> Result<FlightData, Stat
     timeout(PATIENCE, stream.next()).await.unwrap().unwrap()
 }
 
-/// Checks that the worker has looked at the ticket, and has found no snapshot in it.
+/// Checks that only keep-alives come before the worker refuses the ticket, which has no snapshot.
 async fn assert_refused_in_the_end(mut stream: MessageStream<FlightData>) {
     loop {
         match next(&mut stream).await {
@@ -236,7 +236,7 @@ async fn assert_refused_in_the_end(mut stream: MessageStream<FlightData>) {
 }
 
 #[tokio::test]
-async fn a_fragment_that_waits_for_a_place_gives_signs_of_life() {
+async fn a_fragment_that_waits_for_a_place_gives_keep_alives() {
     let worker = worker();
     let place = worker.occupy().await;
     let mut waiting = worker.do_get().await;
@@ -276,7 +276,7 @@ async fn a_fragment_that_nobody_waits_for_any_more_gives_up_its_turn() {
 }
 
 #[tokio::test]
-async fn a_worker_whose_threads_all_compute_gives_signs_of_life() {
+async fn a_worker_whose_threads_all_compute_gives_keep_alives() {
     let worker = worker();
     let cpu = worker.context().runtimes.cpu();
     let threads = cpu.metrics().num_workers();

@@ -20,8 +20,8 @@ pub struct SegmentChecksums {
 }
 
 impl SegmentChecksums {
-    /// Compares the whole file with its hash. `pace` is told the number of bytes of each step, and
-    /// may wait. May block.
+    /// Compares the whole file with its hash. `pace` is called with the number of bytes of each
+    /// step, and may wait. May block.
     ///
     /// # Errors
     /// Returns the errors of reading the file.

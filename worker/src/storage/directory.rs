@@ -79,9 +79,9 @@ impl TableDirectory {
         Ok(path)
     }
 
-    /// Makes the directories of shards durable, once in the life of the process. A directory that
-    /// exists may not be durable: the process that created it may have been killed before it synced
-    /// the directory's name.
+    /// Makes the directories of shards durable, once per process. A directory that exists may not
+    /// be durable: the process that created it may have been killed before it synced the
+    /// directory's name.
     pub(super) fn sync_shards(&self, shards: impl Iterator<Item = u32>) -> Result<()> {
         let mut synced = self.synced.lock();
         let new: Vec<_> = shards.filter(|shard| !synced.contains(shard)).collect();

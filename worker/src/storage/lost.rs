@@ -5,8 +5,8 @@
 //! lost/<incarnation>/tables/<table id>/<shard>/<write id>-<uuid>.parquet
 //! ```
 //!
-//! Nothing reads or deletes the directory `lost`. Any tool can read the files in it, and an
-//! operator removes it.
+//! No query reads the directory `lost`, and the worker never deletes it. Any Parquet tool can read
+//! the segments in it, and an operator removes it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,8 +32,8 @@ impl LostDirectory {
         }
     }
 
-    /// Gives files of a shard a second name in this directory, durably. The caller removes the
-    /// first names.
+    /// Creates durable hard links to files of a shard in this directory. The caller removes the
+    /// original names.
     ///
     /// # Errors
     /// Returns the errors of the file system, with the file.

@@ -13,9 +13,9 @@
 //! between these steps leaves files that no manifest names. A manifest that was lost, or replaced
 //! by an older one, leaves such files, too. The catalog tells which of the two cases it is, because
 //! it has counted the acknowledged rows of each shard ([`CountedRows`]). A query of a shard that
-//! does not hold exactly these rows fails. A file that no manifest names is deleted only if the
-//! shard has all of these rows without it. If a scan still uses a segment, the segment's file is
-//! deleted when the scan ends.
+//! does not hold exactly these rows fails. A file that a start finds, and that no manifest names,
+//! is deleted only if its write was aborted, or if the shard has all of these rows without it. If a
+//! scan still uses a segment, the segment's file is deleted when the scan ends.
 
 /// Takes the checksums of a segment's file, and tells whether the file is as it was written.
 mod checksums;
@@ -70,7 +70,7 @@ use tombstones::Tombstones;
 /// Maximum number of shards that a report asks about. The others wait for the next report.
 const MOST_UNPROVEN: usize = 1000;
 
-/// All shards of this worker. Clones are the same shards.
+/// All shards of this worker. Clones share the shards.
 #[derive(Debug, Clone)]
 pub struct Storage(Arc<Shards>);
 
@@ -163,8 +163,8 @@ impl Storage {
         }
     }
 
-    /// Begins to keep rows of a write. As long as the returned guard lives, an abort of the write
-    /// is not forgotten.
+    /// Registers a running stream of rows of a write. As long as the returned guard lives, an abort
+    /// of the write is not forgotten.
     ///
     /// # Errors
     /// Returns `CANCELLED` if the write was aborted.
@@ -250,7 +250,8 @@ impl Storage {
         collected
     }
 
-    /// Returns the shards with files that no manifest names. These files may or may not be garbage.
+    /// Returns shards with files that no manifest names, up to a maximum number. These files may or
+    /// may not be garbage.
     pub fn unproven(&self) -> Vec<ShardName> {
         let tables: Vec<_> = self.0.tables.read().values().cloned().collect();
         let unproven = tables.iter().flat_map(|table| {
@@ -261,9 +262,9 @@ impl Storage {
         unproven.take(MOST_UNPROVEN).collect()
     }
 
-    /// Moves the rows of the writes from `from` on to a directory that nobody reads, and returns
-    /// the number of rows. `incarnation` is the incarnation of the catalog that does not have these
-    /// rows. May block.
+    /// Moves the rows of write `from` and of all later writes to a directory that nobody reads, and
+    /// returns the number of rows. `incarnation` is the incarnation of the catalog that does not
+    /// have these rows. May block.
     ///
     /// # Errors
     /// Returns the errors of the file system. Some of the rows are then still there.
@@ -353,8 +354,8 @@ impl Storage {
 
     /// Returns the table. A table that is not known yet becomes known with its first rows.
     fn table_to_write(&self, id: TableId) -> Result<Arc<Table>> {
-        // The lock is held for this. A table that is dropped meanwhile is either refused here, or
-        // removed from the map after this.
+        // The lock is held for the check and the insertion. A table that is dropped meanwhile is
+        // either refused here, or removed from the map afterwards.
         let mut tables = self.0.tables.write();
         self.0.tombstones.check_table(id)?;
         let table = tables.entry(id).or_insert_with(|| {

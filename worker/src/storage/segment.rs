@@ -212,8 +212,8 @@ impl Segment {
         self.check_content(|_| ())
     }
 
-    /// Compares the file with its checksum. `pace` is told the number of bytes of each step, and
-    /// may wait. May block.
+    /// Compares the file with its checksum. `pace` is called with the number of bytes of each step,
+    /// and may wait. May block.
     ///
     /// # Errors
     /// Returns the same errors as `Self::check_once`.
@@ -243,8 +243,8 @@ impl Segment {
         Err(self.note_damage(damage))
     }
 
-    /// Notes that the file is not as it was written. Returns the error that all queries of it get
-    /// from here on.
+    /// Notes that the file is not as it was written. Returns the error that all queries of the
+    /// segment get from now on.
     pub(crate) fn note_damage(&self, damage: String) -> Error {
         let is_news = self.damage.set(damage).is_ok();
         let error = self.check().err();
@@ -309,9 +309,9 @@ impl Segment {
         }
     }
 
-    /// Deletes the file of an aborted write before a manifest without it is there. On a full disk,
-    /// the manifest may need the space. No query reads rows of the write. So a manifest that still
-    /// names the file does no harm.
+    /// Deletes the file of an aborted write before the manifest is replaced. On a full disk, the
+    /// new manifest may need the space. Until then, the old manifest names a missing file. That
+    /// does no harm, because no query reads rows of the write.
     pub(super) fn delete_early(&self) {
         self.mark_garbage();
         if let Err(error) = self.file.remove() {

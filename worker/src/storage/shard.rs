@@ -19,11 +19,12 @@ pub(super) struct Shard {
     /// Files of segments that no manifest names. They were found when the worker started. Either a
     /// crash left them, or they were named by a manifest that is lost.
     pub(super) orphans: Vec<Orphan>,
-    /// The reason why nothing of the shard can be used; `None` if there is no such reason.
+    /// The reason why no rows may be added to the shard; `None` if there is no such reason.
     pub(super) fault: Option<Fault>,
 }
 
-/// The reason why nothing of a shard can be used.
+/// The reason why no rows may be added to a shard. A shard with a damaged manifest is not read
+/// either.
 #[derive(Debug, Clone)]
 pub(super) enum Fault {
     /// The manifest cannot be read. The text is that of the error.

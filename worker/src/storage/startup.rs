@@ -92,8 +92,8 @@ fn read_shard(directory: &Arc<TableDirectory>, shard: u32) -> Result<Shard> {
     })
 }
 
-/// Returns the numbers of the directories whose name is a number. Other entries are not Volary's,
-/// and stay. `expected_names` are expected, too.
+/// Returns the numbers of the directories whose name is a number. Other entries stay. They are
+/// logged as foreign, except those in `expected_names`.
 fn numbered_directories<T: FromStr + ToString + Ord>(
     path: &Path,
     expected_names: &[&str],

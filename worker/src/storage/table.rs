@@ -206,8 +206,8 @@ impl Table {
         self.delete_orphans(&garbage)
     }
 
-    /// Moves the rows of the writes from `from` on to a directory that nobody reads, and returns
-    /// the number of rows.
+    /// Moves the rows of write `from` and of all later writes to a directory that nobody reads, and
+    /// returns the number of rows.
     pub(super) fn set_aside(&self, from: WriteId, lost: &LostDirectory) -> Result<u64> {
         let _writer = self.manifest_lock.lock();
         let mut found = Vec::new();
@@ -340,7 +340,8 @@ impl Table {
         written.map_err(at)
     }
 
-    /// Takes over these segments, which the manifest certainly names. Other segments are garbage.
+    /// Makes these the segments of the shard, after the manifest that names them is durable. The
+    /// segments that they replace become garbage.
     fn install_segments(&self, shard: u32, segments: &[Arc<Segment>]) {
         segments.iter().for_each(|segment| segment.mark_named());
         let replaced = {
@@ -357,9 +358,9 @@ impl Table {
     }
 
     /// Keeps these segments and the former ones. The manifest on disk names these segments, but a
-    /// crash may bring the old manifest back. So what either of them names is kept. A write whose
-    /// rows were added is then found when it is aborted. A write whose rows were removed is not
-    /// forgotten before they are gone for good.
+    /// crash may bring the old manifest back. So the segments of both manifests are kept. Then an
+    /// abort finds the rows that were added, and rows that were removed stay known until they are
+    /// gone for good.
     fn keep_old_and_new(&self, shard: u32, segments: &[Arc<Segment>]) {
         segments.iter().for_each(|segment| segment.mark_named());
         let mut shards = self.shards.write();

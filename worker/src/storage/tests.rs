@@ -106,7 +106,7 @@ fn a_segment_that_is_not_added_leaves_no_file() {
     assert_eq!(files(&dir), 0);
 }
 
-/// Builds what a gateway says of a shard whose committed rows are those of these writes.
+/// Builds a gateway's question about a shard whose committed rows are those of these writes.
 fn question(shard: u32, writes: &[u64]) -> Report {
     let writes = writes.iter().map(|write| (WriteId(*write), 2));
     let tally: Tally = writes.collect();

@@ -15,7 +15,8 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(2 * DESCRIPTOR_LIFETIME.as_
 /// Maximum number of aborted writes that are remembered. Each takes some 100 bytes.
 const MOST_REMEMBERED: usize = 1 << 20;
 
-/// What was dropped and aborted since the worker started, and what the gateway said about it.
+/// The tables that were dropped and the writes that were aborted since the worker started, and the
+/// gateway's list of live tables.
 #[derive(Debug, Default)]
 pub(super) struct Tombstones(Mutex<State>);
 
@@ -29,7 +30,7 @@ struct State {
     /// Ids begin with 1.
     last_table: Option<TableId>,
     aborted: Aborted,
-    /// Number of streams of rows that are being kept, for each write.
+    /// Number of running streams of rows, for each write.
     running: BTreeMap<WriteId, usize>,
 }
 
@@ -44,8 +45,7 @@ struct Aborted {
     floor: Option<WriteId>,
 }
 
-/// A stream of rows that is being kept. As long as this value lives, an abort of its write is not
-/// forgotten.
+/// A running stream of rows. As long as this value lives, an abort of its write is not forgotten.
 #[derive(Debug)]
 pub struct RunningWrite {
     write: WriteId,
@@ -69,7 +69,8 @@ impl State {
         self.last_table.is_some_and(|last| table <= last) && !self.live_tables.contains(&table)
     }
 
-    /// Forgets aborted writes that are old, and the oldest ones if there are too many.
+    /// Forgets aborted writes that are old, and the oldest ones if there are too many. Running
+    /// writes are not forgotten.
     fn forget_aborted(&mut self, now: Instant, most: usize) {
         let mut unchecked = self.aborted.by_time.len();
         while let Some((time, write)) = self.aborted.by_time.front().copied() {
@@ -93,7 +94,7 @@ impl State {
 }
 
 impl Tombstones {
-    /// Begins to keep rows of a write.
+    /// Registers a running stream of rows of a write.
     ///
     /// # Errors
     /// Returns `CANCELLED` if the write was aborted.

@@ -28,8 +28,8 @@ const COPIED_ROWS: usize = 8 * 1024;
 /// Divisor of all memory. If the buffer needs more than the quotient, DataFusion's sort takes over,
 /// which spills. That sort needs the rest of the memory to begin with.
 const MEMORY_SHARE: usize = 2;
-/// Memory that sorting needs for each row, in bytes: its position, its place, and half a place for
-/// merging.
+/// Memory that sorting needs for each row, in bytes: its position, its keyed position, and half a
+/// keyed position for merging.
 const POSITION_BYTES: usize = size_of::<Position>() + size_of::<KeyedPosition>() / 2 * 3;
 
 /// The position of a row: the number of its batch, and the row in the batch.
@@ -219,7 +219,7 @@ pub(super) struct ShardGroup {
 
 impl ShardGroup {
     /// Returns the next rows and their shard. Shards come in ascending order, and the rows of a
-    /// shard are sorted. A shard is sorted when its first rows are asked for.
+    /// shard are sorted. A shard is sorted when its first rows are requested.
     pub(super) fn next_rows(&mut self) -> Result<Option<(u32, RecordBatch)>> {
         if self.current.is_none() {
             let Some((shard, mut positions)) = self.shards.pop() else {

@@ -1,10 +1,10 @@
 //! Arriving rows are checked against the table ([`layout`]). They are sorted by shard and sort key,
 //! in memory ([`buffer`]) or with a sort that spills ([`sort`]). Then they are written into files
 //! ([`segments`], [`crate::segment`]). If the rows are in memory, several shards are encoded at the
-//! same time. Only at the end, the manifests name all segments. So a write that fails or is dropped
+//! same time. The manifests name the segments only at the end. So a write that fails or is dropped
 //! midway leaves nothing but files that its guards delete.
 //!
-//! A stream that has come before is refused ([`received_streams`]).
+//! A stream that was received before is refused ([`received_streams`]).
 //!
 //! Sorting, encoding and writing into files run on the CPU runtime: they compute, and a write goes
 //! to the page cache, not to the disk. What waits for the disk (creating files, fsync, manifests)
@@ -16,7 +16,7 @@ mod buffer;
 mod column_statistics;
 /// Describes the rows of a write, and checks them.
 mod layout;
-/// Remembers the streams of rows that have come, so that each is taken only once.
+/// Remembers the streams of rows that were received, so that each is accepted only once.
 mod received_streams;
 /// Cuts sorted rows into shards, and shards into files.
 mod segments;
@@ -65,14 +65,13 @@ pub struct WriteContext {
     pub runtimes: Runtimes,
 }
 
-/// Keeps rows. They are durable when this function returns, and unseen until the catalog commits
-/// the write. The rows have the table's columns. Unless the table is a reference table, they also
-/// have a last column [`SHARD_COLUMN`](volary_flight_proto::write::SHARD_COLUMN). The same write
-/// may come several times, each time with other rows.
+/// Stores rows. They are durable when this function returns, and invisible until the catalog
+/// commits the write. The rows have the table's columns. Unless the table is a reference table,
+/// they also have a last column [`SHARD_COLUMN`](volary_flight_proto::write::SHARD_COLUMN). The
+/// same write may come several times, each time with other rows.
 ///
-/// If the write fails, or if the future is dropped, no rows are left. It is different if that
-/// happens while the manifests are written: then aborting the write removes the rows that the
-/// manifests name.
+/// If the write fails, or if the future is dropped, no rows are left, unless that happens while the
+/// manifests are written. Then aborting the write removes the rows that the manifests name.
 ///
 /// # Errors
 /// Returns `INVALID_ARGUMENT`, with the column, for rows that do not fit the table. Returns
@@ -159,7 +158,8 @@ async fn write_stream(
         let batch = batch?;
         columns.update(&batch)?;
         writer.write(&batch).await?;
-        // A task never waits if its rows are at hand, and only a task that waits can be cancelled.
+        // A task does not yield while its rows are at hand, and only a task that yields can be
+        // cancelled.
         tokio::task::yield_now().await;
     }
     drop(rows);
@@ -174,7 +174,8 @@ async fn write_part(
     while let Some((shard, rows)) = part.next_rows()? {
         columns.update(&rows)?;
         writer.append(shard, &rows).await?;
-        // A task never waits if its rows are at hand, and only a task that waits can be cancelled.
+        // A task does not yield while its rows are at hand, and only a task that yields can be
+        // cancelled.
         tokio::task::yield_now().await;
     }
     drop(part);

@@ -1,5 +1,5 @@
-//! If a stream could be taken twice, somebody who overhears it could send it again as long as its
-//! seal is valid.
+//! If a stream could be accepted twice, an eavesdropper could replay it as long as its seal is
+//! valid.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const MAX_STREAMS: usize = 1 << 20;
 /// be ahead by as much as the lifetime of a seal.
 const MAX_SEAL_LIFETIME: Duration = Duration::from_secs(2 * DESCRIPTOR_LIFETIME.as_secs());
 
-/// The streams that have come to this start of the worker and whose seals are still valid. Streams
+/// The streams that this start of the worker has received, and whose seals are still valid. Streams
 /// for an earlier start need not be remembered, because they name that start.
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedStreams(Mutex<State>);
@@ -33,9 +33,9 @@ impl ReceivedStreams {
     /// Accepts a stream. `expires_s` is the last second (since 1970) in which its seal is valid.
     ///
     /// # Errors
-    /// Returns `ALREADY_EXISTS` if the stream has come before, and `PERMISSION_DENIED` for a seal
-    /// that is valid for too long. Returns `RESOURCE_EXHAUSTED` if there are too many streams to
-    /// remember.
+    /// Returns `ALREADY_EXISTS` if the stream was received before, and `PERMISSION_DENIED` for a
+    /// seal that is valid for too long. Returns `RESOURCE_EXHAUSTED` if there are too many streams
+    /// to remember.
     pub(crate) fn accept(&self, stream_id: &str, expires_s: u64) -> Result<()> {
         self.accept_at(stream_id, expires_s, now_s())
     }

@@ -23,8 +23,8 @@ pub(super) struct SegmentsWriter {
     layout: Arc<WriteLayout>,
     properties: Arc<SegmentProperties>,
     write: WriteId,
-    /// Memory of the encoded part of a row group. It is counted without asking whether there is
-    /// room. It is bounded, and a refusal would fail the write while the sort, which could spill,
+    /// Memory of the encoded part of a row group. The reservation grows even if no memory is left.
+    /// The memory is bounded, and a refusal would fail the write while the sort, which could spill,
     /// holds all memory.
     memory: MemoryReservation,
     current: Option<CurrentFile>,
@@ -120,8 +120,8 @@ impl SegmentsWriter {
         Ok(segments)
     }
 
-    // The reference is mutable, because a shared reference to a Parquet writer may not go from
-    // thread to thread.
+    // The reference is mutable because the future must be `Send`, and a Parquet writer is not
+    // `Sync`.
     async fn open_file(&mut self, shard: u32) -> Result<CurrentFile> {
         let (storage, table, write) = (self.storage.clone(), self.layout.table(), self.write);
         let (segment, file) = run_blocking(move || storage.create(table, shard, write)).await?;

@@ -206,8 +206,8 @@ async fn for_each_batch(
     Ok(count)
 }
 
-// Each batch is encoded as a whole before it is written. An error of `out` can then be told from an
-// error of the rows.
+// Each batch is encoded as a whole before it is written, so that errors of `out` and errors of the
+// rows can be told apart.
 
 fn encode_csv(batch: &RecordBatch, header: bool) -> Result<Vec<u8>> {
     let mut text = Vec::new();

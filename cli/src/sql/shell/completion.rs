@@ -119,8 +119,8 @@ const COMMANDS: [&str; 13] = [
 /// The known names, each with its columns.
 pub(super) type Names = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
-/// Asks for the names of tables, views and saved queries, and for their columns. Names that cannot
-/// be fetched are not completed.
+/// Fetches the names of tables, views and saved queries, and the names of their columns. Names that
+/// cannot be fetched are not completed.
 pub(super) async fn fetch_names(client: &mut Client, names: &Names) {
     let columns = "SELECT CASE table_schema WHEN 'public' THEN '' ELSE table_schema || '.' END || table_name, column_name \
                    FROM information_schema.columns";

@@ -19,7 +19,7 @@ use super::{ANSWER_LIFETIME, Cluster, LOOPBACK, peer, request};
 
 const INSTANCE: &str = "the first start";
 
-/// The worker. It serves until the test ends.
+/// A stub of a worker. It serves until the test ends.
 #[derive(Debug, Clone)]
 pub(super) struct StubWorker {
     inner: Arc<Inner>,
@@ -28,11 +28,11 @@ pub(super) struct StubWorker {
 #[derive(Debug)]
 struct Inner {
     address: SocketAddr,
-    /// Opens the questions.
+    /// Opens the sealed questions.
     sealer: Sealer,
     answer_sealer: Mutex<Sealer>,
     report: Mutex<WorkerReport>,
-    /// Number of rows that the stub claims to keep of each write.
+    /// Number of rows that the stub claims to have stored for each write.
     claimed_rows: Mutex<u64>,
     hangs: watch::Sender<bool>,
     questions: watch::Sender<Vec<Report>>,
@@ -44,7 +44,7 @@ impl StubWorker {
         let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let address = listener.address();
         let joining = request(None, &address.to_string(), INSTANCE);
-        // The stub may be asked before it can answer. It answers as soon as it serves.
+        // The gateway may ask the stub before it serves. The stub answers as soon as it serves.
         let joined = cluster.join(joining, peer(LOOPBACK)).await.unwrap();
         let report = WorkerReport {
             worker_id: joined.worker_id,
@@ -76,7 +76,7 @@ impl StubWorker {
         stub
     }
 
-    /// Joins again as the same start of the same worker.
+    /// Joins again as the same instance of the same worker.
     pub(super) async fn join_again(&self, cluster: &Cluster) {
         let id = self.inner.report.lock().worker_id;
         let joining = request(Some(id), &self.inner.address.to_string(), INSTANCE);
@@ -88,17 +88,17 @@ impl StubWorker {
         change(&mut self.inner.report.lock());
     }
 
-    /// Sets how many rows the stub claims to keep of each write.
+    /// Sets how many rows the stub claims to have stored for each write.
     pub(super) fn claim_rows(&self, rows: u64) {
         *self.inner.claimed_rows.lock() = rows;
     }
 
-    /// Sets what the stub seals its answers with.
+    /// Sets the sealer of the stub's answers.
     pub(super) fn seal_with(&self, sealer: Sealer) {
         *self.inner.answer_sealer.lock() = sealer;
     }
 
-    /// Sets whether the stub leaves questions unanswered from now on.
+    /// Sets whether the stub holds back its answers from now on.
     pub(super) fn set_hanging(&self, hangs: bool) {
         self.inner.hangs.send_replace(hangs);
     }
@@ -140,7 +140,7 @@ impl Flight for StubWorker {
         Ok(Response::new(answer.boxed()))
     }
 
-    /// Takes all rows, and answers that it keeps as many as a test has set.
+    /// Takes all rows, and answers that it has stored as many as a test has set.
     async fn do_put(
         &self,
         request: Request<Streaming<FlightData>>,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use volary_catalog::access::Access;
 use volary_catalog::{CatalogState, Table};
 
-/// Number of rows up to which tables are planned alike, whatever their exact size.
+/// Number of rows up to which the exact size of a table does not matter for its plans.
 const FEW_ROWS: u64 = 10_000;
-/// Factor by which the number of rows may change before a table counts as worth another plan.
+/// Factor by which a table's number of rows may change before its plans are out of date.
 const MAX_ROWS_FACTOR: u64 = 2;
 
 /// The state for which a plan was made: the tables and views that it reads, and the rights.
@@ -16,7 +16,7 @@ pub(super) struct PlanDependencies {
     /// [`CatalogState::version_of`].
     reads: BTreeMap<String, u64>,
     tables: Vec<Arc<Table>>,
-    /// The users, roles and grants at that time.
+    /// The users, roles and grants at the time of planning.
     access: Arc<Access>,
 }
 
@@ -42,7 +42,8 @@ impl PlanDependencies {
     }
 
     /// Returns whether the plan suits this state of the catalog. The tables and views must be the
-    /// same, on the same workers, with about as many rows, and with the same rights to them.
+    /// same, on the same workers, with about as many rows. Users, roles and grants must be
+    /// unchanged.
     pub(super) fn is_current(&self, catalog: &CatalogState) -> bool {
         if !Arc::ptr_eq(&self.access, catalog.access()) {
             return false;

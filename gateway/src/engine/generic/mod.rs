@@ -47,8 +47,8 @@ use super::{Engine, PlannedQuery, Session};
 /// Estimated size of an entry of the cache, without the text of its statement and without its plan,
 /// in bytes.
 const ENTRY_BYTES: usize = 512;
-/// Number of failed attempts to make a plan from a statement's values after which one last attempt
-/// is made. If it fails too, the statement gets no generic plan.
+/// Number of failed attempts to make a generic plan after which one last attempt is made. If this
+/// attempt fails too, the statement gets no generic plan.
 const MAX_ATTEMPTS: u8 = 3;
 /// Minimum estimated size of a plan, in bytes. [`PLAN_BYTES_PER_STATEMENT_BYTE`] is added for each
 /// byte of its statement.
@@ -59,7 +59,7 @@ const BYTES_PER_WORKER: usize = 128;
 /// Number of uses that make a plan worth replacing after what it reads has changed. A plan with
 /// fewer uses was not worth making.
 const MIN_USES: u32 = 2;
-/// Number of workers up to which a plan is filled with values inline. Finding the workers for the
+/// Maximum number of workers of a plan whose values are bound inline. Finding the workers for the
 /// values then takes less time than waking up another thread.
 const FEW_WORKERS: usize = 8;
 
@@ -81,9 +81,9 @@ pub(super) struct StatementKey {
 /// What is known about a statement.
 #[derive(Debug, Clone)]
 enum CacheEntry {
-    /// The statement was planned, and this number of attempts to make a generic plan of its values
-    /// failed. The first time, no attempt is made, so that a statement that nobody repeats leaves
-    /// no plan in the cache.
+    /// The statement was planned, and this number of attempts to make a generic plan failed. No
+    /// attempt is made when a statement is planned for the first time, so that a statement that
+    /// nobody repeats leaves no plan in the cache.
     Seen(u8),
     Plan(Arc<CachedPlan>),
     /// The statement cannot have a generic plan.
@@ -156,7 +156,7 @@ impl GenericPlans {
             Some(CacheEntry::Seen(attempts)) => Some(attempts),
             Some(CacheEntry::Plan(former)) => {
                 if former.dependencies.is_current(&context.catalog) {
-                    return; // it does not suit these values
+                    return; // the plan does not suit these values
                 }
                 let uses = former.uses.load(Ordering::Relaxed);
                 (uses >= MIN_USES).then_some(0)
@@ -227,7 +227,7 @@ impl MatchingPlan {
     }
 
     /// Returns the query with these values. Returns `None` if the query must be planned without the
-    /// generic plan. If the values are wrong, that planning reports the error.
+    /// generic plan. If the values are wrong, planning then reports the error.
     ///
     /// # Errors
     /// Returns an error if the values cannot be encoded.
@@ -285,7 +285,7 @@ impl MatchingPlan {
             planning_time: started.elapsed(),
             queue: engine.queue.clone(),
             claimant,
-            // Queries of the gateway's own tables have no generic plans.
+            // Queries of system tables have no generic plans.
             is_listing: false,
         }))
     }

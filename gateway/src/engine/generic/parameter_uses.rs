@@ -14,8 +14,9 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 
 use crate::engine::parameters::parameter_index;
 
-/// Counts how often each of the `parameters` stands in the filters of an optimized plan. Returns
-/// `None` if a parameter stands where its value decides more than which rows pass.
+/// Counts how often each parameter occurs in the filters of an optimized plan. `parameters` is the
+/// number of parameters. Returns `None` if a parameter stands where its value decides more than
+/// which rows pass.
 ///
 /// # Errors
 /// No error is known to occur: the walk itself returns none.

@@ -27,7 +27,7 @@ use crate::engine::parameters::{Parameters, parameter_index};
 pub(super) enum PlanAttempt {
     /// The generic plan.
     Plan(Box<CachedPlan>),
-    /// A plan made with these values would not show how to plan others.
+    /// A plan made with these values would not suit other values.
     UnsuitableValues,
     /// The statement cannot have a generic plan.
     Impossible,
@@ -89,8 +89,8 @@ pub(super) async fn make_generic_plan(
     }))
 }
 
-/// Returns whether the query reads only tables, and calls no function that is computed during
-/// planning, such as `now()`.
+/// Returns whether the plan is a query that reads only tables, and calls only scalar functions that
+/// are immutable. `now()` and `random()` are not.
 fn is_repeatable_query(plan: &LogicalPlan) -> Result<bool> {
     let mut is_repeatable = true;
     plan.apply_with_subqueries(|node| {
@@ -127,8 +127,8 @@ fn is_repeatable_query(plan: &LogicalPlan) -> Result<bool> {
     Ok(is_repeatable)
 }
 
-/// Returns the plan for any rows of its tables. The planner then treats the catalog's numbers about
-/// the rows only as estimates.
+/// Returns the plan with inexact statistics for its tables. The planner then treats the catalog's
+/// numbers about the rows only as estimates.
 fn with_estimates_only(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = plan.transform_up_with_subqueries(|mut node| {
         let LogicalPlan::TableScan(scan) = &mut node else {
@@ -144,7 +144,7 @@ fn with_estimates_only(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan.data)
 }
 
-/// Returns the plan with parameters that have the types of these values.
+/// Returns the plan with the types of these values set for its parameters.
 fn with_parameter_types(plan: LogicalPlan, values: &[ScalarValue]) -> DfResult<LogicalPlan> {
     replace_parameters(plan, |parameter| {
         let value = parameter_index(&parameter).and_then(|number| values.get(number))?;

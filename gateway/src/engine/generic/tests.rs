@@ -1,5 +1,5 @@
-//! Tests which statements have a generic plan. Tests that its queries ask the workers for the same
-//! as queries that are planned without it.
+//! Tests which statements get a generic plan, and that its queries ask the same workers for the
+//! same shards as queries planned without it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -266,7 +266,7 @@ fn a_row_of_constants_is_planned_once() {
             "SELECT 1 AS one, now()",
             "SELECT random()",
             "SELECT 1 WHERE false",
-            // What the catalog knows about the rows changes.
+            // The catalog knows the count, which may change.
             "SELECT count(*) FROM t",
             "SELECT 1 AS one, count(*) FROM t",
         ] {

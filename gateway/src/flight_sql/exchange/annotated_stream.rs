@@ -37,7 +37,7 @@ impl FromStr for ProgressNotes {
 }
 
 impl ProgressNotes {
-    /// Returns what the headers of a call ask for.
+    /// Returns whether the headers of a call ask for progress notes.
     pub(in super::super) fn from_headers(metadata: &MetadataMap) -> Result<Self> {
         Ok(option_header(metadata, PROGRESS_HEADER)?.unwrap_or_default())
     }

@@ -50,7 +50,7 @@ enum ExchangeRequest {
     Listing(Command),
 }
 
-/// What the first step of a statement has led to.
+/// The outcome of a statement's first step.
 enum FirstStep {
     /// The statement has its answer.
     Answered(StatementAnswer),

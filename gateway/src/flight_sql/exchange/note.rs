@@ -32,7 +32,7 @@ pub(super) struct Note {
     statistics: Option<Statistics>,
 }
 
-/// The time and resources that a statement took. The names are those of the columns of
+/// The time and resources that a statement took. The fields are named like the columns of
 /// system.query_log. Times are in microseconds.
 #[derive(Debug, Serialize)]
 struct Statistics {

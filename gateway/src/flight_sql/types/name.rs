@@ -12,8 +12,8 @@ const PRECISION: &str = "ARROW:FLIGHT:SQL:PRECISION";
 const SCALE: &str = "ARROW:FLIGHT:SQL:SCALE";
 
 /// Returns `field` with Flight SQL's metadata about a column of the table. `field` has the type
-/// that clients are sent, and `original` is the type that the table has. The metadata is needed,
-/// because ODBC's SQLColumns crashes on a field without any.
+/// that clients are sent, and `original` is the column's own type. The metadata is needed, because
+/// ODBC's SQLColumns crashes on a field without any.
 pub(in crate::flight_sql) fn with_sql_metadata(
     field: &Field,
     original: &DataType,

@@ -7,8 +7,8 @@ use volary_flight_proto::{Error, Result};
 
 use crate::sql::copy::CopyFrom;
 
-/// Returns the format that a statement asks for. `delimiter` is the default for files with this
-/// name.
+/// Returns the format that a statement asks for. `delimiter` is used if the statement has no option
+/// DELIMITER.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` if the option NULL is a text that the reader does not support.
@@ -30,7 +30,7 @@ pub(super) fn csv_format(
         .with_file_compression_type(FileCompressionType::from(compression)))
 }
 
-/// Refuses the option NULL unless its text is empty. The CSV reader takes only an empty field for
+/// Refuses the option NULL unless its text is empty. The CSV reader reads only empty fields as
 /// NULL.
 fn check_null(copy: &CopyFrom) -> Result<()> {
     match copy.options.null.as_deref() {
@@ -79,7 +79,7 @@ pub(super) fn column_names(
     Ok(names)
 }
 
-/// Refuses the options of CSV files, for a file that is not CSV.
+/// Refuses a statement with options of CSV files, for a file that is not CSV.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`, with the name of the option.

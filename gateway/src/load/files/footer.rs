@@ -1,8 +1,8 @@
 //! The footer of a Parquet file lists all columns, each with the number of its children. The reader
-//! makes a tree of them. It calls itself for each level, and allocates memory for as many children
-//! and parts as the footer claims. Twenty thousand levels overflow its stack, and two billion
-//! children need more memory than there is. Both end the process. So this module walks over the
-//! list first, without a call for each level.
+//! builds a tree of them. It recurses for each level, and allocates memory for as many children and
+//! parts as the footer claims. Twenty thousand levels overflow its stack, and two billion children
+//! need more memory than there is. Both end the process. So this module checks the list first,
+//! without recursion.
 //!
 //! The reader ignores the type that a field claims to have. If that type is wrong, the reader and
 //! this module would understand the footer differently. So this module requires the right types.
@@ -11,12 +11,12 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::thrift::{ThriftReader, ValueType};
 
-/// Maximum number of nested groups. A list has two groups, and so has a map. So a type of 150
-/// levels stays below this limit.
+/// Maximum number of nested groups. A list or a map takes two groups, so a type with 150 levels
+/// stays below this limit.
 const MAX_LEVELS: usize = 500;
 
 /// Maximum sum, over all columns, of the number of groups above a column. For each column, the
-/// reader keeps the names of all groups above it. This many names take a few hundred megabytes.
+/// reader keeps the names of all groups above it. At this limit they take a few hundred megabytes.
 const MAX_NAMES: usize = 4 << 20;
 
 const LOGICAL_TYPE: ValueType = {
@@ -53,7 +53,7 @@ const LOGICAL_TYPE: ValueType = {
     ])
 };
 
-/// The field with the number of children, which this module reads by itself.
+/// Id of the field with the number of children.
 const CHILDREN_FIELD: i16 = 5;
 const COLUMN_ELEMENT: &[(i16, ValueType)] = &[
     (1, ValueType::Number),
@@ -147,7 +147,7 @@ const ROW_GROUP: ValueType = {
     ])
 };
 
-/// The field with the list of columns, which this module reads by itself.
+/// Id of the field with the list of columns.
 const COLUMNS_FIELD: i16 = 2;
 const FOOTER: &[(i16, ValueType)] = &[
     (1, ValueType::Number),
@@ -165,7 +165,7 @@ const FOOTER: &[(i16, ValueType)] = &[
     }),
 ];
 
-/// Refuses a footer with which the reader might end the process.
+/// Refuses a footer that might crash the reader, and with it the process.
 ///
 /// # Errors
 /// `DATA_LOSS` for a damaged footer, and `INVALID_ARGUMENT` for columns that are nested too deeply.
@@ -186,8 +186,8 @@ fn check_columns(input: &mut ThriftReader<'_>) -> Result<()> {
     let count = input
         .list(&ValueType::Struct(COLUMN_ELEMENT))
         .ok_or_else(damaged_footer)?;
-    // `open` has the number of missing children of each open group. `missing_children` is their
-    // sum.
+    // `open` has, for each open group, the number of children that are still missing.
+    // `missing_children` is their sum.
     let (mut open, mut missing_children): (Vec<usize>, usize) = (Vec::new(), 0);
     let mut names = 0;
     for element in 1..=count {
@@ -262,7 +262,7 @@ mod tests {
         element
     }
 
-    /// Returns a footer with these columns. `end` follows the number of rows.
+    /// Returns a footer with these columns. `end` is inserted after the number of rows.
     fn footer(elements: &[Vec<u8>], end: &[u8]) -> Vec<u8> {
         let mut bytes = b"\x15\x02\x19\xfc".to_vec();
         bytes.extend(varint(elements.len() as u64));

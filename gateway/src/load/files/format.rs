@@ -17,12 +17,12 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Returns the format of a file with this name. `is_local` says whether the file is on a local
-    /// disk, and not in another store.
+    /// Returns the format that the option FORMAT or, without it, the name of the file says.
+    /// `is_local` says whether the file is on a local disk, and not in a remote store.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for an unknown format, and for a compression that is not supported for
-    /// files in other stores.
+    /// `INVALID_ARGUMENT` for an unknown format, and for a compression that is not supported in
+    /// remote stores.
     pub(super) fn detect(copy: &CopyFrom, name: &str, is_local: bool) -> Result<Self> {
         let mut stem = name.to_lowercase();
         let mut compression = CompressionTypeVariant::UNCOMPRESSED;
@@ -61,8 +61,8 @@ impl Format {
     }
 }
 
-/// Returns whether DataFusion's decoder of streams continues after the first member of a compressed
-/// file. The decoders of local files do so for all compressions.
+/// Returns whether DataFusion's decoder for streams reads all members of a compressed file, and not
+/// only the first. The decoders for local files do so for all compressions.
 fn reads_all_members(compression: CompressionTypeVariant) -> bool {
     matches!(
         compression,

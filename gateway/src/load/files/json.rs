@@ -1,6 +1,6 @@
 //! DataFusion's JSON reader ignores names that are not in its schema. To find all names, it would
-//! read the whole file into memory if the store is not a local disk. This module reads the first
-//! names from a limited prefix of the file, and refuses every other name that comes later.
+//! read the whole file into memory if the store is not a local disk. This module looks for names
+//! only in a limited prefix of the file. Later unknown names are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;
@@ -25,7 +25,7 @@ use crate::load::source::RowStream;
 
 /// Maximum number of records that are searched for names before the file is read.
 const NAME_SEARCH_RECORDS: usize = 1_000;
-/// Number of bytes of a file after which no more is read to find names.
+/// Number of decompressed bytes after which the search for names ends.
 const NAME_SEARCH_BYTES: usize = 1 << 20;
 
 type ByteStream = BoxStream<'static, Result<Bytes, DataFusionError>>;
@@ -38,10 +38,10 @@ pub(super) struct JsonFile {
     pub(super) compression: FileCompressionType,
 }
 
-/// What is read from the records of a file.
+/// The settings for reading the records of a file.
 #[derive(Debug, Clone)]
 pub(super) struct JsonReading {
-    /// The columns. If a column is text, numbers and booleans are read as text.
+    /// The columns to read. In a column of text, numbers and booleans are read as text, too.
     pub(super) schema: SchemaRef,
     /// Says whether names that are not in the schema are ignored. Otherwise they are refused.
     pub(super) ignores_unknown: bool,
@@ -130,7 +130,7 @@ fn decode_records(
             }
             let read = decoder.decode(&rest)?;
             rest.advance(read);
-            // The decoder leaves bytes over only if a batch is full.
+            // The decoder leaves bytes unread only if a batch is full.
             if !rest.is_empty() {
                 break;
             }
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Creates a file in a store that returns it in pieces, as stores in the network do.
+    /// Creates a file in a store that returns it in pieces, as remote stores do.
     async fn file(text: &str, piece_bytes: usize) -> JsonFile {
         let store = InMemory::new();
         let path = Path::from("rows.json");

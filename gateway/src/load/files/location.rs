@@ -14,8 +14,7 @@ use crate::load::roots::AllowedRoots;
 use crate::sql::copy::CopyFrom;
 use crate::url_credentials::without_credentials;
 
-/// The place where the files of a COPY are, with the table and the statement for which they are
-/// read.
+/// The location of the files of a COPY, with the table and the statement.
 pub(super) struct CopyLocation<'a> {
     pub(super) state: &'a SessionState,
     pub(super) url: ListingTableUrl,
@@ -73,8 +72,8 @@ impl<'a> CopyLocation<'a> {
         Ok(files)
     }
 
-    /// Returns the one file of the location. It does not ask for files below the location, because
-    /// few web servers can list them.
+    /// Returns the one file of the location. Files below the location are not listed, because few
+    /// web servers can do that.
     async fn file_on_web_server(&self) -> Result<Vec<ObjectMeta>> {
         match self.store.head(self.url.prefix()).await {
             Ok(file) if file.size > 0 => Ok(vec![file]),

@@ -1,5 +1,5 @@
-//! DataFusion would read the footer of a Parquet file by itself, once more for each part of the
-//! file. If the files in a store change, a later footer may differ from the one that was checked.
+//! By default, DataFusion reads the footer of a Parquet file again for each part of the file. If
+//! the file changes in the store, a later footer may differ from the one that was checked.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl ParquetFile {
     /// Returns the file's columns, with the types in which the reader returns them.
     ///
     /// # Errors
-    /// `DATA_LOSS` for types that do not exist.
+    /// `DATA_LOSS` for a column whose type is not valid.
     pub(super) fn schema(&self) -> Result<Schema> {
         let file = self.metadata.file_metadata();
         let schema = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata());

@@ -21,7 +21,7 @@ use crate::url_credentials::without_credentials;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which a request fails if no byte arrives from the web server or the store.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Number of retries if a web server fails. After `RETRY_FOR` there are no further retries.
+/// Maximum number of retries if a web server fails. There are no retries after `RETRY_FOR`.
 const MAX_RETRIES: usize = 4;
 const RETRY_FOR: Duration = Duration::from_secs(30);
 
@@ -85,7 +85,7 @@ fn web_store(base: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
     Ok(Arc::new(store))
 }
 
-/// Creates the builder of a store, with all settings from the environment that the builder knows.
+/// Creates the builder of a store, with all environment variables that the builder knows.
 macro_rules! of_environment {
     ($builder:ty, $url:expr) => {
         std::env::vars().fold(
@@ -100,8 +100,7 @@ macro_rules! of_environment {
     };
 }
 
-/// Creates the store of a URL. `object_store::parse_url_opts` does the same, but it takes no
-/// connector.
+/// Creates the store of a URL, like `object_store::parse_url_opts`, which takes no connector.
 fn cloud_store(url: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
     Ok(match ObjectStoreScheme::parse(url)?.0 {
         ObjectStoreScheme::AmazonS3 => Arc::new(of_environment!(AmazonS3Builder, url).build()?),
@@ -111,7 +110,7 @@ fn cloud_store(url: &Url) -> object_store::Result<Arc<dyn ObjectStore>> {
         ObjectStoreScheme::MicrosoftAzure => {
             Arc::new(of_environment!(MicrosoftAzureBuilder, url).build()?)
         }
-        // The remaining stores have no HTTP client. A URL of a web server does not come here.
+        // The remaining stores have no HTTP client. Web servers are handled by `web_store`.
         _ => Arc::from(object_store::parse_url(url)?.0),
     })
 }
@@ -143,8 +142,8 @@ fn http_error(source: impl Into<Box<dyn std::error::Error + Send + Sync + 'stati
 /// The options that `object_store` would give to its own client. That client follows redirects, and
 /// has no option to prevent it.
 ///
-/// Only `randomize_addresses` is ignored. It needs the resolver of `object_store`, and the system's
-/// resolver also takes the addresses in turn.
+/// Only `randomize_addresses` is ignored, because it needs the resolver of `object_store`. The
+/// system's resolver rotates the addresses, too.
 struct HttpClientOptions<'a>(&'a ClientOptions);
 
 impl HttpClientOptions<'_> {

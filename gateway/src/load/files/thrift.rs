@@ -25,12 +25,12 @@ pub(super) enum ValueType {
     Double,
     Bytes,
     List(&'static ValueType),
-    /// A struct, with the ids and the kinds of its known fields.
+    /// A struct, with the ids and the types of its known fields.
     Struct(&'static [(i16, ValueType)]),
 }
 
 impl ValueType {
-    /// Returns whether `wire_type` is the encoded type of this kind.
+    /// Returns whether values of this type are encoded with `wire_type`.
     fn matches_wire_type(self, wire_type: u8) -> bool {
         match self {
             Self::Bool => matches!(wire_type, TRUE | FALSE),
@@ -49,7 +49,7 @@ impl ValueType {
 pub(super) struct FieldHeader {
     pub(super) id: i16,
     wire_type: u8,
-    /// The kind of a known field. `None` for an unknown field.
+    /// The type of a known field. `None` for an unknown field.
     kind: Option<ValueType>,
 }
 
@@ -92,7 +92,7 @@ impl<'a> ThriftReader<'a> {
         (length <= self.0.len()).then_some(length)
     }
 
-    /// Reads a number.
+    /// Reads an integer in zigzag encoding.
     pub(super) fn number(&mut self) -> Option<i64> {
         let number = self.varint()?;
         let half = i64::try_from(number >> 1).ok()?;
@@ -132,7 +132,7 @@ impl<'a> ThriftReader<'a> {
         self.skip_value(field.wire_type, field.kind, MAX_DEPTH)
     }
 
-    /// Reads the header of a list of such elements, and returns the number of elements.
+    /// Reads the header of a list of elements of this type, and returns the number of elements.
     pub(super) fn list(&mut self, element: &ValueType) -> Option<usize> {
         let (written, count) = self.any_list()?;
         (count == 0 || element.matches_wire_type(written)).then_some(count)
@@ -147,7 +147,7 @@ impl<'a> ThriftReader<'a> {
         Some((header & 0x0f, count))
     }
 
-    /// Skips a value of the encoded type `wire_type`. If its kind is not known, it may have `depth`
+    /// Skips a value with this encoded type. If `kind` is `None`, the value may have up to `depth`
     /// levels. Returns `None` for maps and for lists of booleans: no footer has them, and readers
     /// disagree about their encoding.
     fn skip_value(&mut self, wire_type: u8, kind: Option<ValueType>, depth: usize) -> Option<()> {
@@ -156,7 +156,7 @@ impl<'a> ThriftReader<'a> {
             None => depth.checked_sub(1)?,
         };
         match wire_type {
-            // The value of a boolean is part of its encoded type.
+            // A boolean takes no byte, because its encoded type is its value.
             TRUE | FALSE => Some(()),
             BYTE => self.advance(1),
             I16 | I32 | I64 => self.varint().map(|_| ()),

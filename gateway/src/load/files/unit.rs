@@ -26,7 +26,8 @@ use crate::load::fit::{self, ColumnMapping};
 use crate::load::lines::{LineNumbering, first_bad_record};
 use crate::load::source::RowStream;
 
-/// Size of the ranges in which a Parquet file is read. Several partitions read the ranges.
+/// Size in bytes of the ranges into which a Parquet file is divided. Partitions read them in
+/// parallel.
 const RANGE_BYTES: u64 = 64 << 20;
 
 /// A part of a file that is read separately.
@@ -119,8 +120,8 @@ fn ranges(file: ObjectMeta) -> Vec<PartitionedFile> {
         .collect()
 }
 
-/// Returns the unit of a CSV file. The file is read as a whole, so that errors can name the line.
-/// All its columns are read, because the reader knows them by position.
+/// Returns the unit of a CSV file. The file is not divided, so that errors can name the line. All
+/// its columns are in the schema, because the reader finds columns by position.
 async fn csv_unit(
     location: &CopyLocation<'_>,
     format: &dyn FileFormat,
@@ -134,9 +135,8 @@ async fn csv_unit(
     let names = csv::column_names(location.table, location.copy, &inferred)?;
     let columns = map_columns(location, &names)?;
     require_listed_columns(location, &columns, &inferred)?;
-    // The CSV reader can parse whole numbers itself: it cuts none of them, and it is faster than
-    // `fit`. But programs that keep whole numbers as floating point write 5 as 5.0, which only
-    // `fit` can parse.
+    // The CSV reader can parse whole numbers without loss, and is faster than `fit`. But programs
+    // that keep whole numbers as floating point write 5 as 5.0, which only `fit` can parse.
     let integers_are_whole = columns.loaded_columns().all(|(column, in_file)| {
         let wanted = location.table.schema().field(column).data_type();
         let found = in_file.map(|position| inferred.field(position).data_type());
@@ -226,10 +226,9 @@ fn require_listed_columns(
     }
 }
 
-/// Returns the schema in which the columns with these names are read. A column has the table's
-/// type, or is text if [`fit`] parses it. All columns may be NULL here: whether the table's column
-/// may be NULL is checked later, where the error can name the column. Columns that are not loaded
-/// are read as type Null.
+/// Returns the schema with which the columns with these names are read. A column has the table's
+/// type, or is text if [`fit`] parses it. All columns are nullable here: NOT NULL is checked later,
+/// where the error can name the column. Columns that are not loaded are read as type Null.
 fn read_schema(
     table: &Table,
     names: &[String],
@@ -274,8 +273,7 @@ impl ReadUnit {
     /// Returns the rows of the unit with the table's columns.
     ///
     /// # Errors
-    /// The errors of starting the reader. If the file has lines, the errors of a row name its line
-    /// and column.
+    /// The errors of starting the reader. In a text file, the errors of rows name the line.
     pub(super) fn rows(self, table: &Arc<Table>, task: &Arc<TaskContext>) -> Result<RowStream> {
         let rows = match &self.reader {
             UnitReader::Scan(plan) => {

@@ -1,6 +1,6 @@
-//! Arrow's casts cut or round values that the wanted type cannot hold. This is right for a cast in
-//! a query. For a file that is loaded, such a value is an error. Floating point is the exception,
-//! because it is an approximation anyway: a number becomes the nearest floating-point number.
+//! Arrow's casts truncate or round values that the wanted type cannot hold. This is right for a
+//! cast in a query. In a file that is loaded, such a value is an error. The exceptions are casts to
+//! floating point, which is an approximation anyway: they may round to the nearest number.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::kernels::cmp::distinct;
@@ -42,8 +42,8 @@ pub(super) fn cast_exact(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRe
     }
 }
 
-/// Casts a column to the wanted type. Values are cut and rounded as arrow does it, but a value that
-/// does not fit never becomes NULL.
+/// Casts a column to the wanted type. Values are truncated and rounded by arrow's rules, but a
+/// value that does not fit is an error and not NULL.
 ///
 /// # Errors
 /// A value that is outside the range of the type, or that is not a value of the type.
@@ -77,8 +77,8 @@ fn first_changed(column: &ArrayRef, fitted: &ArrayRef) -> Result<Option<usize>, 
     }
 }
 
-/// Returns whether a cast can lose a part of a value. [`first_changed`] itself
-/// handles casts from floating point to numbers and to times.
+/// Returns whether a cast can lose a part of a value. [`first_changed`] itself handles casts from
+/// floating point to numbers and to times.
 fn may_change(from: &DataType, to: &DataType) -> bool {
     use DataType::{Boolean, Date32, Date64, Time32, Time64, Timestamp};
     match (from, to) {
@@ -132,9 +132,9 @@ fn first_overflow(column: &ArrayRef, fitted: &ArrayRef) -> Result<Option<usize>,
     })
 }
 
-/// Returns the first row whose number has more digits than the decimal can hold. 0.1 is not a
-/// binary fraction, but it is 0.10 as a decimal. So a difference smaller than the precision of
-/// floating point is no loss.
+/// Returns the first row whose number has more digits than the decimal can hold. A difference
+/// smaller than the precision of floating point is no loss: 0.1 has no exact binary form, but may
+/// become the decimal 0.10.
 fn first_rounded(column: &ArrayRef, fitted: &ArrayRef) -> Result<Option<usize>, ArrowError> {
     let epsilon = match column.data_type() {
         DataType::Float64 => f64::EPSILON,

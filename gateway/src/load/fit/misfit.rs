@@ -14,8 +14,8 @@ pub(crate) struct Misfit {
 }
 
 impl Misfit {
-    /// Creates the misfit of a column whose type cannot be cast, or of a value that the error of
-    /// the cast names.
+    /// Creates the misfit of a cast that has failed because of the column's type, or because of a
+    /// value that `source` names.
     pub(super) fn of_type(column: &DataType, wanted: &DataType, source: ArrowError) -> Self {
         Self {
             row: None,

@@ -60,8 +60,8 @@ fn first_too_long<T: DecimalType>(
 ) -> Option<(usize, String)> {
     let is_good = |value| T::is_valid_decimal_precision(value, precision);
     let (row, value) = first_invalid(column.as_primitive::<T>(), is_good)?;
-    // The value is formatted with the largest precision, so that all its digits are shown. An array
-    // would show only as many digits as its type has.
+    // The value is formatted with the largest precision. With the type's own precision, not all of
+    // its digits would be shown.
     Some((row, T::format_decimal(value, T::MAX_PRECISION, scale)))
 }
 

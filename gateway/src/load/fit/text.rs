@@ -21,12 +21,12 @@ use volary_flight_proto::SqlState;
 use super::misfit::Misfit;
 
 /// Maximum length of the text of a decimal, in bytes. Longer texts are refused, because arrow
-/// counts digits in a byte.
+/// counts digits in a `u8`.
 const MAX_DECIMAL_BYTES: usize = 255;
-/// Largest exponent of a decimal, positive or negative. Larger ones are refused, because arrow
-/// counts in 16 bits.
+/// Largest absolute value of the exponent of a decimal. Larger ones are refused, because arrow
+/// computes exponents in 16 bits.
 const MAX_EXPONENT: i64 = 1_000;
-/// The number up to which floating point can represent every whole number.
+/// Largest number up to which an `f64` can represent every whole number.
 const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
 
 /// Returns whether this module parses values of the type.
@@ -47,7 +47,7 @@ pub(crate) fn is_parsed_type(wanted: &DataType) -> bool {
 enum ParseFailure {
     /// The text is not a value of the type at all.
     Invalid,
-    /// The text has more digits than the type.
+    /// The text has more digits than the type can hold.
     TooPrecise,
 }
 
@@ -131,8 +131,8 @@ fn parse_values<T: ArrowPrimitiveType>(
     Ok(Arc::new(values.finish()))
 }
 
-/// Parses a whole number in any notation. Programs that keep numbers as floating point write 5 as
-/// 5.0.
+/// Parses a whole number. Up to `MAX_EXACT_INTEGER`, it may have a point or an exponent, because
+/// programs that keep numbers as floating point write 5 as 5.0.
 fn parse_integer<T: Parser>(text: &str) -> Result<T::Native, ParseFailure> {
     if let Some(value) = T::parse(text) {
         return Ok(value);
@@ -144,7 +144,7 @@ fn parse_integer<T: Parser>(text: &str) -> Result<T::Native, ParseFailure> {
     if number.abs() > MAX_EXACT_INTEGER {
         return Err(ParseFailure::Invalid);
     }
-    // Adding 0.0 removes the sign of zero: an unsigned type cannot parse "-0".
+    // Adding 0.0 turns -0.0 into 0.0, because an unsigned type cannot parse "-0".
     T::parse(&format!("{:.0}", number + 0.0)).ok_or(ParseFailure::Invalid)
 }
 
@@ -229,7 +229,7 @@ fn parse_timestamp(text: &str, zone: &impl TimeZone, unit: TimeUnit) -> Result<i
     }
 }
 
-/// Parses a time of day, and returns it in the unit.
+/// Parses a time of day, and returns the number of units since midnight.
 fn parse_time(text: &str, unit: TimeUnit) -> Result<i64, ParseFailure> {
     let time = string_to_time_nanoseconds(text).map_err(|_| ParseFailure::Invalid)?;
     let unit = i64::from(nanos_per_unit(unit));

@@ -1,5 +1,5 @@
-/// Returns a text in upper case. Full-width letters, as East Asian keyboards write them, become the
-/// letters that they look like.
+/// Returns a text in upper case. Full-width letters, which East Asian keyboards write, become the
+/// ASCII letters that they look like.
 pub(super) fn fold_case(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_uppercase();
@@ -12,7 +12,7 @@ pub(super) fn fold_case(text: &str) -> String {
 
 fn narrow(character: char) -> char {
     match character {
-        // These blocks of Unicode have the same order.
+        // Full-width characters have the same order as those of ASCII.
         '\u{ff01}'..='\u{ff5e}' => {
             let narrow = u32::from(character) - u32::from('\u{ff01}') + u32::from('!');
             char::from_u32(narrow).unwrap_or(character)

@@ -15,10 +15,10 @@ pub(super) const LOGIN_OBJECTS: [&str; 4] = ["USER", "ROLE", "LOGIN", "TOKEN"];
 const CHANGE_VERBS: [&str; 3] = ["CREATE", "ALTER", "REPLACE"];
 /// Words that may stand between a word in [`LOGIN_OBJECTS`] and the name.
 const BEFORE_NAME: [&str; 3] = ["IF", "NOT", "EXISTS"];
-/// Number of words in which the words in [`LOGIN_OBJECTS`] are searched for. This is enough for
-/// EXPLAIN ANALYZE VERBOSE, PREPARE name AS, or OR REPLACE.
+/// Number of words, from the beginning of a statement, among which a word in [`LOGIN_OBJECTS`] is
+/// searched for. This is enough for EXPLAIN ANALYZE VERBOSE, PREPARE name AS, or OR REPLACE.
 const MAX_WORDS_BEFORE_OBJECT: usize = 8;
-/// Number of words in which the verb of a statement is searched for.
+/// Number of words, from the beginning of a statement, among which its verb is searched for.
 const MAX_WORDS_BEFORE_VERB: usize = 16;
 /// Verbs of statements in which a column may be called `password`.
 const ORDINARY_VERBS: [&str; 13] = [
@@ -46,7 +46,8 @@ const NAMING_VERBS: [&str; 18] = [
     "DEALLOCATE",
     "DISCARD",
 ];
-/// Other objects that are created and altered. They have columns, or a query.
+/// Words for other objects that statements create or alter. In the definition of one, PASSWORD is
+/// the name of a column.
 const OTHER_OBJECTS: [&str; 8] = [
     "TABLE", "VIEW", "QUERY", "INDEX", "SCHEMA", "DATABASE", "FUNCTION", "SEQUENCE",
 ];
@@ -69,7 +70,8 @@ const OBJECT_MODIFIERS: [&str; 10] = [
 pub(super) enum StatementKind {
     /// A query, a write or the definition of a table. PASSWORD is a column in it.
     Ordinary,
-    /// A statement that names users and settings. A password in it would follow PASSWORD.
+    /// A statement that names users and settings, or another one without a word for logins or
+    /// passwords. A password in it would follow PASSWORD.
     Naming,
     /// A statement that creates or changes a login, or may be meant to.
     Login,
@@ -151,7 +153,8 @@ impl<'a> StatementBeginning<'a> {
         // EXPLAIN and PREPARE stand before the verb.
         let before = self.words.iter().take(self.verb.min(1));
         let words = self.words.iter().take(end).skip(self.verb);
-        // A name in quotes is not shown: if a quote is missing, a password may be within them.
+        // A name in quotes is not shown: if a quote is missing, a password may be between the
+        // quotes.
         let shown = before.chain(words).filter(|word| !word.is_empty());
         shown.copied().collect::<Vec<_>>().join(" ")
     }

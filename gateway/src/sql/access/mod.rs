@@ -1,4 +1,4 @@
-/// Makes words comparable.
+/// Folds the case and the width of letters, so that words can be compared.
 mod fold;
 /// Decides which statements are about logins, or seem to be.
 mod logins;

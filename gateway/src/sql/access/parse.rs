@@ -1,5 +1,6 @@
-//! The crate sqlparser reads the statements about users, roles and grants as other databases write
-//! them, with their options. So it reads only parts of the statements here.
+//! The crate sqlparser reads statements about users, roles and grants with the options of other
+//! databases. So this module reads these statements itself, and uses sqlparser only for their
+//! parts.
 
 use std::time::Duration;
 
@@ -161,7 +162,7 @@ fn not_understood(form: &str) -> Error {
 type ParseFn = fn(&mut Parser<'_>) -> ParseResult<AccessStatement>;
 type ParseResult<T> = std::result::Result<T, ParseFailure>;
 
-/// Why a statement is refused.
+/// The reason why a statement is refused.
 enum ParseFailure {
     Syntax,
     Explained(Error),

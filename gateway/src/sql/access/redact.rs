@@ -15,7 +15,7 @@ use super::logins::{
 };
 use crate::sql::tokens::is_text;
 
-/// Stands for everything that is not shown.
+/// Mark in place of everything that is not shown.
 const HIDDEN: &str = "…";
 
 /// Returns the text of a statement without passwords.
@@ -32,7 +32,7 @@ pub(crate) fn has_passwords(sql: &str) -> bool {
 
 /// Returns the part of a text that is shown, or `None` if all of it is.
 fn redacted(sql: &str) -> Option<String> {
-    // Most statements end here and are not tokenized.
+    // Most statements have none of these words, and are not tokenized.
     let text = fold_case(sql);
     if !PASSWORD_PREFIXES
         .iter()
@@ -61,12 +61,11 @@ fn redacted(sql: &str) -> Option<String> {
         }
         begin = end;
     }
-    // The end of the last token is missing. It may contain anything.
+    // The text after these tokens could not be tokenized. It may contain anything.
     tokenized.is_err().then(|| text_with_mark(&tokens, ""))
 }
 
-/// Returns the text of these tokens, followed by what else is shown, and by the mark that something
-/// is hidden.
+/// Returns the text of these tokens, then `more`, and then [`HIDDEN`].
 fn text_with_mark(tokens: &[TokenWithSpan], more: &str) -> String {
     let text: String = tokens.iter().map(|token| token.token.to_string()).collect();
     let parts = [text.trim(), more, HIDDEN];
@@ -77,13 +76,13 @@ fn text_with_mark(tokens: &[TokenWithSpan], more: &str) -> String {
 /// The tokens of a text.
 struct TokenizedText<'a> {
     tokens: &'a [TokenWithSpan],
-    /// True if quotes are wrong. Then what was meant as a statement may be taken for a literal.
+    /// True if quotes are missing or misplaced. Then a part of a statement may look like a literal.
     has_wrong_quotes: bool,
 }
 
 impl TokenizedText<'_> {
-    /// Returns the number of tokens before a password, if one may stand in or after the token at a
-    /// position. The token belongs to a statement that is not about logins.
+    /// Returns how many tokens of the text come before a password, if one may stand in or after the
+    /// token at a position. The token belongs to a statement that is not about logins.
     fn end_before_password(&self, kind: StatementKind, at: usize) -> Option<usize> {
         match self.token(at)? {
             Token::Word(word) if word.quote_style.is_none() => {
@@ -143,8 +142,8 @@ impl TokenizedText<'_> {
         })
     }
 
-    /// Returns whether a value follows, such as `= 'text'` or `('text')`. A name in quotes may be
-    /// meant to be a value. Directly after a column it is another name of the column.
+    /// Returns whether a value follows, such as `= 'text'` or `('text')`. A name in quotes counts
+    /// as a value, too, unless it stands directly after a column: there it is an alias.
     fn has_value(&self, from: usize) -> bool {
         let first = self.next(from);
         let mut at = first;

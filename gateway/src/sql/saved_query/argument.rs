@@ -1,7 +1,8 @@
 //! An argument may be a constant or a parameter of the statement, and a default may be a constant.
 //!
-//! A column in an argument would mean another column where the argument is put, a subquery would be
-//! read once for each place, and `random()` would have another value at each place.
+//! An argument is copied to each place where the query uses the parameter. There, a column in the
+//! argument would mean another column, a subquery would run once for each place, and `random()`
+//! would have another value at each place.
 
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};

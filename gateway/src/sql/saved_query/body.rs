@@ -18,8 +18,8 @@ use volary_flight_proto::{Error, Result};
 
 use crate::sql::syntax::{RECURSION_LIMIT, syntax_error};
 
-/// The most nodes of all arguments together. An argument counts as often as its parameter occurs in
-/// the query.
+/// Maximum number of expression nodes of all arguments together. An argument counts as often as its
+/// parameter occurs in the query.
 const MAX_NODES: usize = 50_000;
 
 /// A saved query that was planned for a statement.
@@ -27,8 +27,8 @@ const MAX_NODES: usize = 50_000;
 pub(crate) struct PlannedBody {
     /// The parameters of the saved query.
     pub(super) parameters: Vec<QueryParameter>,
-    /// The plan of the query. Each parameter in it is a placeholder of the parameter's name, within
-    /// a cast to the parameter's type.
+    /// The plan of the query. Each parameter in it is a placeholder with the parameter's name,
+    /// within a cast to the parameter's type.
     pub(crate) plan: LogicalPlan,
 }
 

@@ -130,9 +130,8 @@ fn plan_call(
     body.bind_arguments(&values)
 }
 
-/// Gives an argument that is a parameter of the statement the type that the saved query wants, so
-/// that clients learn this type. The cast around the parameter stays, as it would around a literal
-/// of the parameter's value.
+/// If the argument is a parameter of the statement, gives it the type that the saved query wants,
+/// so that clients learn this type. The cast around it stays, as it would around a literal.
 fn with_type(argument: Expr) -> Expr {
     match argument {
         Expr::Cast(Cast { expr, field }) => {

@@ -36,8 +36,9 @@ impl QueryVisitor for CallFinder {
     }
 }
 
-/// Returns whether a statement is `SELECT * FROM name(…)`, as a CALL is, without joins, grouping,
-/// DISTINCT or CTEs. The rows of such a statement come in the order of the called query.
+/// Returns whether a statement is `SELECT * FROM name(…)`, which CALL is rewritten to, without
+/// joins, grouping, DISTINCT or CTEs. The rows of such a statement come in the order of the called
+/// query.
 pub(crate) fn is_plain_call(statement: &DfStatement) -> bool {
     let DfStatement::Statement(statement) = statement else {
         return false;

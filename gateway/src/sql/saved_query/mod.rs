@@ -11,7 +11,7 @@ mod argument;
 /// Plans the query of a saved query: gives types to its parameters, and puts arguments in their
 /// place.
 mod body;
-/// Plans calls of saved queries, and fits their arguments to the parameters.
+/// Plans calls of saved queries, and matches their arguments with the parameters.
 mod call;
 /// Finds the calls in the FROM clauses of a statement.
 mod calls;

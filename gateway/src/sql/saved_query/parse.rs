@@ -14,7 +14,7 @@ use crate::sql::tokens::{first_words, is_one_of};
 const CREATE_FORM: &str = "write CREATE [OR REPLACE] QUERY name [(parameter type [DEFAULT value], …)] AS SELECT … $parameter …";
 const DROP_FORM: &str = "write DROP QUERY [IF EXISTS] name";
 
-/// The most parameters that a saved query may have.
+/// Maximum number of parameters of a saved query.
 const MAX_PARAMETERS: usize = 255;
 
 /// Parses a statement about saved queries. Returns `None` for any other statement.

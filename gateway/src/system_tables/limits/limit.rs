@@ -54,7 +54,7 @@ pub struct GatewayLimit {
     pub scope: &'static str,
     /// What is limited.
     pub name: &'static str,
-    /// The setting that sets the limit. `None` if the limit is fixed.
+    /// The setting that determines the limit. `None` if the limit is fixed.
     pub setting: Option<&'static str>,
     /// The value of the limit, in `unit`.
     pub value: u64,
@@ -64,9 +64,9 @@ pub struct GatewayLimit {
     pub unit: &'static str,
     /// What happens if more is needed than the limit allows.
     pub beyond: &'static str,
-    /// The quantity that is in use. `None` if it is not counted in one place.
+    /// The quantity that is limited. `None` if it is not counted in one place for the whole node.
     quantity: Option<LimitedQuantity>,
-    /// The user, if the limit is that of one user alone.
+    /// The user, if the limit applies to one user alone.
     pub(super) user: Option<LimitedUser>,
 }
 

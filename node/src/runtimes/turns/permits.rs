@@ -29,8 +29,8 @@ impl Permits {
         }
     }
 
-    /// Returns the number of threads that the polls need which compute at the same time. It
-    /// includes threads for polls that go on after their permits were passed on.
+    /// Returns the number of threads for the polls that compute at the same time, including polls
+    /// that go on after their permits were passed on.
     pub(super) fn threads(at_a_time: usize) -> usize {
         2 * (at_a_time + max_passed_on(at_a_time))
     }
@@ -53,8 +53,8 @@ impl Permits {
     }
 }
 
-/// Returns how many permits of each kind may be passed on at a time. While as many polls as that go
-/// on without a permit, other tasks wait until one of the polls has ended.
+/// Returns how many permits of each kind may be passed on at a time. While that many polls go on
+/// without a permit, other tasks wait until one of these polls has ended.
 fn max_passed_on(at_a_time: usize) -> usize {
     at_a_time.max(8)
 }
@@ -69,7 +69,7 @@ struct Shared {
     /// Limit on the permits whose holders go on computing after their permit was passed on.
     max_passed_on: usize,
     holders: Mutex<Holders>,
-    /// Wakes the task that passes permits on, because the last permit was lent.
+    /// Wakes the task that passes permits on as soon as the last permit is lent.
     all_lent: Notify,
 }
 
@@ -141,7 +141,7 @@ impl KindPermits {
         }
     }
 
-    /// Returns whether a poll computes that began less than `longest` ago.
+    /// Returns whether any poll that began less than `longest` ago still computes.
     pub(super) fn has_recent_poll(&self, longest: Duration) -> bool {
         let holders = self.0.holders.lock();
         holders
@@ -194,7 +194,7 @@ impl fmt::Debug for KindPermits {
     }
 }
 
-/// A permit that is returned when this is dropped.
+/// A lent permit. Dropping this value gives the permit back.
 pub(super) struct LentPermit {
     permits: KindPermits,
     /// The number of the holder. It is `None` once the permit was returned.
@@ -202,7 +202,7 @@ pub(super) struct LentPermit {
 }
 
 impl LentPermit {
-    /// Returns the permit. Returns whether a task that waited has got one because of that.
+    /// Gives the permit back. Returns whether a waiting task has got a permit because of that.
     pub(super) fn give_back(mut self) -> bool {
         self.end()
     }

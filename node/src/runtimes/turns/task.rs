@@ -9,8 +9,8 @@ use super::permits::{KindPermits, LentPermit, PermitWait, Permits};
 use super::usage::{CurrentWorkGuard, NEW_WORK_TIME, WorkKind, WorkUsage};
 use crate::admission::RunPlace;
 
-/// Time for which a long poll pauses when new work computes. It is also the time between two looks
-/// at whether new work computes.
+/// Time for which a long poll pauses when new work computes. It is also the time between two checks
+/// whether new work computes.
 pub(super) const PAUSE: Duration = Duration::from_millis(1);
 /// Limit on the pauses of a poll, as a multiple of the time for which it has computed. So a long
 /// poll gets at least a third of a thread.
@@ -23,7 +23,7 @@ thread_local! {
 
 /// A poll that has a permit.
 struct PermittedPoll {
-    /// The permits of the work that a long poll gives way to.
+    /// The permits of new work, which a long poll gives way to.
     new: KindPermits,
     usage: Arc<WorkUsage>,
     since: Instant,
@@ -45,11 +45,12 @@ impl PermittedPoll {
     }
 }
 
-/// Lets new work compute if this thread is in a long poll. A poll that takes long calls it wherever
-/// it checks whether it is to end. It returns soon once `is_ended`.
+/// Lets new work compute if this thread is in a long poll. A poll that takes long calls this
+/// function wherever it checks whether it is to end. The function returns soon after `is_ended`
+/// begins to return true.
 ///
-/// A permit decides only when a poll begins. A poll of several seconds would compute beside short
-/// queries for all that time.
+/// A permit decides only when a poll begins. Without pauses, a poll of several seconds would
+/// compete with short queries for all that time.
 pub fn yield_to_new_work(is_ended: impl Fn() -> bool) {
     POLL.with_borrow_mut(|poll| {
         let Some(poll) = poll else {

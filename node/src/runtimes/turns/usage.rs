@@ -23,7 +23,7 @@ pub(super) fn is_abandoned() -> bool {
     CURRENT.with_borrow(|current| current.as_ref().is_some_and(is_abandoned))
 }
 
-/// What a work has taken from its node: processor time and memory.
+/// The processor time that a work has used on its node, and the memory that it holds.
 #[derive(Debug)]
 pub(crate) struct WorkUsage {
     /// Number of the user whose work it is.

@@ -22,8 +22,8 @@ pub(super) enum Condition {
     AtLeast(Expr, ScalarValue),
     AtMost(Expr, ScalarValue),
     In(Expr, HashSet<ScalarValue>),
-    /// The condition `(left) OR (right)`, where the two sides cannot be merged further. It is used
-    /// for keys that may be NULL.
+    /// The expression, which is true for NULL keys, or all of the conditions. It is never merged
+    /// with another condition.
     NullOr(Expr, Vec<Condition>),
 }
 
@@ -84,7 +84,7 @@ impl Condition {
     }
 }
 
-/// Returns whether two conditions are on the same key.
+/// Returns whether two keys are the same expression.
 pub(super) fn is_same_key(left: &Expr, right: &Expr) -> bool {
     left.as_ref() == right.as_ref()
 }

@@ -1,8 +1,10 @@
-//! The filters that are pushed down only leave out rows.
+//! The filters that are pushed down here leave out only rows that a join discards anyway, so a
+//! filter may also be dropped.
 //!
 //! DataFusion 55 pushes its own filters down, too, but finds their columns by name
-//! (apache/datafusion#25259). The name may be that of another column below an aggregate, and on the
-//! side of a semi join whose columns are not in its output. This module finds columns by position.
+//! (apache/datafusion#25259). Below an aggregate, another column may have the name. So may a column
+//! on the side of a semi join that is not in the join's output. This module finds columns by
+//! position.
 
 use std::sync::Arc;
 
@@ -42,13 +44,13 @@ enum Origin {
     /// The expression that computes the column from the rows of the child.
     Expression(Expr),
     /// An expression that may fail for rows that an operator further down leaves out. The planner
-    /// of a worker would take a filter on it below that operator, so there must be no such filter.
+    /// of a worker would push a filter on it below that operator, so such a filter is dropped.
     Fallible,
     /// The column does not come from this child, or must not be computed a second time.
     Unavailable,
 }
 
-/// How far a filter goes.
+/// The result of pushing a filter to a child.
 enum FilterOutcome {
     Pushed(Expr),
     Stopped,
@@ -94,7 +96,7 @@ pub(crate) fn push_down(plan: Plan, filters: Vec<Expr>, stay: AddFilters<'_>) ->
     stay(plan, stopped)
 }
 
-/// Rewrites the filter for the rows of a child, and returns how far it goes.
+/// Rewrites the filter for the rows of a child, and returns whether it may go there.
 fn rewrite_for_child(columns: &ColumnOrigins, filter: &Expr) -> Result<FilterOutcome> {
     let (mut are_available, mut is_safe) = (true, true);
     let rewritten = Arc::clone(filter).transform_up(|part| {
@@ -160,8 +162,8 @@ fn child_columns(plan: &Plan) -> Vec<ColumnOrigins> {
     Vec::new()
 }
 
-/// Returns the columns of an aggregate. Only a filter on group keys may go down, because it leaves
-/// out whole groups.
+/// Returns the origins of an aggregate's columns, or `None` if no filter may go down. Only a filter
+/// on group keys may, because it leaves out whole groups.
 fn group_columns(aggregate: &AggregateExec) -> Option<ColumnOrigins> {
     let grouped = aggregate.group_expr();
     // An aggregate without group keys returns a row even for no input, and a limit chooses among
@@ -183,8 +185,8 @@ fn group_columns(aggregate: &AggregateExec) -> Option<ColumnOrigins> {
     Some(columns.collect())
 }
 
-/// Returns the columns of both sides of a join. A filter may go down to a side if the join decides
-/// for each row of that side by itself whether it is in the output.
+/// Returns the origins of a join's columns in each of its sides. A filter may go down to a side if
+/// the join decides for each row of that side by itself whether it is in the output.
 fn join_side_columns(join: &HashJoinExec) -> Vec<ColumnOrigins> {
     use JoinType::{
         Full, Inner, Left, LeftAnti, LeftMark, LeftSemi, Right, RightAnti, RightMark, RightSemi,

@@ -25,9 +25,7 @@ def has_only_parameters(element: Any) -> bool:
 
 
 def typed(parameter: Any) -> Any:
-    """Returns the parameter with its type in the SQL. A parameter among other parameters only would have no type and be
-    refused.
-    """
+    """Returns the parameter with its type in the SQL. The server refuses operations whose operands all lack a type."""
     kind = parameter.type
     if kind._type_affinity is sqltypes.Integer:
         kind = sqltypes.BigInteger()
@@ -35,11 +33,11 @@ def typed(parameter: Any) -> Any:
 
 
 def with_backslashes(pattern: str, escape: str) -> str:
-    """Rewrites a LIKE pattern with another escape character to one with backslashes, the only escape character of
+    """Rewrites a LIKE pattern with the escape character `escape` to one with backslashes, the only escape character of
     Volary.
 
-    A mark is put in front of each escaped character, and in front of each backslash, which stands for itself in the
-    given pattern. Then the marks are replaced by backslashes, because the replacement text of `regexp_replace` cannot
+    A mark replaces each escape character, and is put in front of each backslash, which stands for itself in the given
+    pattern. Then the marks are replaced by backslashes, because the replacement text of `regexp_replace` cannot
     contain a backslash. The mark is a code point that is no character, so it occurs in no text. For a constant pattern,
     the planner does all this once.
     """
@@ -51,9 +49,9 @@ def with_backslashes(pattern: str, escape: str) -> str:
 
 
 def with_lengths(binary: Any) -> Any:
-    """Rewrites a sum or difference, so that its intervals are SQL intervals instead of times.
+    """Rewrites a sum or difference so that its intervals are SQL intervals.
 
-    Parameters and columns of intervals are times (see `Interval`).
+    Otherwise, parameters and columns of intervals are times (see `Interval`).
     """
     left, right = binary.left, binary.right
     if not (is_interval(left) or is_interval(right)):

@@ -142,7 +142,7 @@ fn a_worker_that_is_gone_is_named_and_found_when_it_is_back_elsewhere() {
         for relays in ["1", "2", "3"] {
             let set = format!("SET relays = '{relays}'");
             client.collect(&set).await.unwrap();
-            // The stopped worker is one that relays, or one whose rows a relay merges.
+            // The stopped worker is a relay, or a worker whose rows a relay merges.
             for gone in 0..WORKERS {
                 let worker = nodes.worker_id(gone).unwrap();
                 nodes.stop_worker(gone).await.unwrap();

@@ -51,7 +51,7 @@ const PREPARED: [&str; 6] = [
     "SELECT count(*), sum(v) FROM facts WHERE g = $1",
     "SELECT s, count(*), sum(v * 2) FROM facts WHERE v > $1 GROUP BY s ORDER BY s NULLS LAST",
     "SELECT id, v FROM facts WHERE g <> $1 ORDER BY v DESC NULLS LAST, id LIMIT 5",
-    // The value of the parameter is also part of what the relays run.
+    // The fragment of the relays contains the parameter, too.
     "SELECT s, sum(v * $1) AS t FROM facts GROUP BY s ORDER BY s NULLS LAST",
     // Each value selects another worker.
     "SELECT count(*), sum(v) FROM facts WHERE id = $1",

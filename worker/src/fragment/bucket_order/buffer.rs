@@ -20,7 +20,7 @@ use super::merge::{Merged, Run, Sink, Source};
 /// Number of rows of a spilled batch. While runs are merged, one batch of each run is in memory.
 const SPILLED_ROWS: usize = 8192;
 
-/// The rows of a fragment. Each batch is in the order of its buckets.
+/// The rows of a fragment. Each divided batch is in the order of its buckets.
 #[derive(Debug)]
 pub(super) struct BucketBuffer {
     schema: SchemaRef,

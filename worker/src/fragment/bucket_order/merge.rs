@@ -192,7 +192,7 @@ pub(super) struct Merged {
     sink: Sink,
     next_bucket: usize,
     end: usize,
-    /// Memory of the rows that are held in memory. It stays reserved until the last of them is out.
+    /// Memory of the rows that are held in memory. It stays reserved until this value is dropped.
     _reservation: MemoryReservation,
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn execute_in_bucket_order(
     ))
 }
 
-/// Reads all rows of the inputs. The inputs are read side by side, because each of them computes.
+/// Reads all rows of the inputs. The inputs are read in parallel, because each of them computes.
 async fn buffer_all(
     inputs: Vec<SendableRecordBatchStream>,
     buffer: Arc<BucketBuffer>,

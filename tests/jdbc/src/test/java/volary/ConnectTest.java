@@ -78,7 +78,7 @@ class ConnectTest {
   void aCatalogThatIsThere() throws SQLException {
     Connection connection = cluster.connect(Map.of("catalog", "volary"));
     assertThat(answer(connection)).isEqualTo(42);
-    // Release 18.3.0 fails here, whatever a server does: it has shut its channel down before.
+    // Release 18.3.0 of the driver fails here with any server, because it has already shut down its channel.
     try {
       connection.close();
     } catch (SQLException failure) {

@@ -25,11 +25,11 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInstance;
 import org.junit.jupiter.api.extension.ExtendWith;
 
-/** Every method of DatabaseMetaData, which is what DBeaver's tree and every tool's first look are made of. */
+/** Tests every method of DatabaseMetaData. Tools such as DBeaver call them to show the objects of a database. */
 @ExtendWith(ClusterExtension.class)
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class DatabaseMetaDataTest {
-  /** What is tested by itself, or is another one each time. */
+  /** Methods whose result differs in each run, or that other tests cover. */
   private static final Set<String> NOT_SCALAR = Set.of("getConnection", "getURL");
 
   private final VolaryCluster cluster;
@@ -66,7 +66,7 @@ class DatabaseMetaDataTest {
     }
   }
 
-  /** The methods of DatabaseMetaData that take nothing, or types and kinds by number, and have one value. */
+  /** Returns the methods that return a single value and take only numbers, which stand for types or levels. */
   private static Stream<Method> scalarMethods() {
     return Arrays.stream(DatabaseMetaData.class.getMethods())
         .filter(method -> method.getReturnType() != ResultSet.class)
@@ -75,7 +75,7 @@ class DatabaseMetaDataTest {
   }
 
   private String said(Method method) {
-    // ResultSet.TYPE_FORWARD_ONLY and CONCUR_READ_ONLY; of types and levels these are as good as any.
+    // Methods for result sets take these two numbers. For other methods, any numbers will do.
     Object[] arguments = {ResultSet.TYPE_FORWARD_ONLY, ResultSet.CONCUR_READ_ONLY};
     int count = method.getParameterCount();
     String call = method.getName() + "(" + Arrays.stream(arguments).limit(count).map(String::valueOf).collect(Collectors.joining(", ")) + ")";
@@ -113,7 +113,7 @@ class DatabaseMetaDataTest {
         }
       }
     }
-    // Some exist nowhere here, the others the driver does not ask for.
+    // Volary has no such objects, or the driver does not ask the server for them.
     assertThat(empty)
         .containsExactlyInAnyOrder(
             "getAttributes", "getBestRowIdentifier", "getClientInfoProperties", "getColumnPrivileges",
@@ -122,7 +122,7 @@ class DatabaseMetaDataTest {
             "getSuperTables", "getSuperTypes", "getTablePrivileges", "getTypeInfo", "getUDTs", "getVersionColumns");
   }
 
-  /** The driver asks for the keys of a table only; everything else for all that there is. */
+  /** Returns a table's name for listings of keys, which need one. Other listings get no filter. */
   private Object anArgument(Method method, Class<?> type) {
     if (type == String.class) {
       return method.getName().contains("Key") || method.getName().contains("Reference") ? table : null;

@@ -21,7 +21,7 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Rows that come from the workers themselves, in a cluster with users. */
+/** Tests rows that come directly from the workers, in a cluster with users. */
 class DirectResultsTest {
   private static final String ADMIN_PASSWORD = "correct horse battery";
   private static final int ROWS = 30_000;
@@ -41,7 +41,7 @@ class DirectResultsTest {
       statement.executeUpdate("CREATE TABLE eggs (k BIGINT, name VARCHAR) WITH (shard_key = 'k', shards = 8)");
       statement.executeUpdate("INSERT INTO eggs SELECT value, 'egg ' || value FROM generate_series(1, " + ROWS + ")");
     }
-    // Workers say in their reports where clients are sent to.
+    // The gateway knows the workers' addresses for clients only after the workers' reports.
     long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
     while (sentByTheGateway("SELECT k FROM eggs", Map.of()) > 0) {
       assertThat(System.nanoTime()).isLessThan(deadline);
@@ -119,7 +119,7 @@ class DirectResultsTest {
         try (Statement statement = connection.createStatement()) {
           statement.executeUpdate("CREATE TABLE eggs AS SELECT value AS k FROM generate_series(1, 100)");
         }
-        // Until they report, nobody is sent to them.
+        // The gateway sends no client to a worker that has not reported.
         String unreported = "SELECT id FROM system.nodes WHERE role = 'worker' AND rows IS NULL";
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
         while (!Rows.of(connection, unreported).isEmpty()) {
@@ -131,7 +131,7 @@ class DirectResultsTest {
     }
   }
 
-  /** Ends every connection as soon as it is made. */
+  /** Closes every connection as soon as it is accepted. */
   private static void hangUp(ServerSocket nobody, AtomicInteger tried) {
     try {
       while (true) {
@@ -159,7 +159,7 @@ class DirectResultsTest {
     }
   }
 
-  /** Bytes of the statement's rows that the gateway has sent. */
+  /** Runs a statement that asks for direct results, and returns how many bytes of rows the gateway sent for it. */
   private static long sentByTheGateway(String sql, Map<String, String> properties) throws SQLException {
     String tag = "sent-" + System.nanoTime();
     Map<String, String> tagged = new HashMap<>(properties);

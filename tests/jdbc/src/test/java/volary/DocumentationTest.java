@@ -14,7 +14,7 @@ import java.util.regex.Pattern;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.ExtendWith;
 
-/** What docs/clients/jdbc.md says works. */
+/** Tests the connect string of docs/clients/jdbc.md. */
 @ExtendWith(ClusterExtension.class)
 class DocumentationTest {
   private static final Path PAGE = Path.of("..", "..", "docs", "clients", "jdbc.md");

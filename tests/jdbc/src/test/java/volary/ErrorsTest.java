@@ -17,7 +17,7 @@ import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** What users read when a statement is wrong: the driver has neither states nor codes, so the text has one. */
+/** Tests the errors of wrong statements. The driver has no SQL states or codes, so the text contains the code. */
 @ExtendWith(ClusterExtension.class)
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class ErrorsTest {
@@ -76,11 +76,11 @@ class ErrorsTest {
         .contains(part.replace("{t}", table));
   }
 
-  // The driver counts and converts parameters itself, and sends nothing of what it cannot: the words are its own.
+  // The driver itself counts and converts parameters. If it cannot, it sends nothing, and the message is its own.
 
   @Test
   void aParameterThatIsMissingIsRefused() throws SQLException {
-    // The driver loses some of its own memory then, and says so when it is closed.
+    // After this error, the driver leaks memory, and reports that when the connection is closed.
     Connection leaking = cluster.connect();
     String sql = "SELECT name FROM " + table + " WHERE k IN (?, ?)";
     try (PreparedStatement statement = leaking.prepareStatement(sql)) {

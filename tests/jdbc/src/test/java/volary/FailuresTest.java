@@ -10,7 +10,7 @@ import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What users read when nothing is wrong with their statement: there is no place for it, no time, or a worker is gone. */
+/** Tests the errors of correct statements that get no place, run out of time, or need a lost worker. */
 class FailuresTest {
   @TempDir private Path directory;
 

@@ -10,7 +10,7 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.ExtendWith;
 
-/** Runs in a JVM of its own, whose heap is small. */
+/** Tests a large result in a separate JVM with a small heap. */
 @Tag("small-heap")
 @ExtendWith(ClusterExtension.class)
 class LargeResultTest {

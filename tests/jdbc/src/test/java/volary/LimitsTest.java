@@ -15,11 +15,11 @@ import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.ExtendWith;
 
-/** Results that end before their last row: by the client, by a limit, by a timeout. */
+/** Tests results that end before their last row, because of the client, a limit, a timeout or KILL. */
 @ExtendWith(ClusterExtension.class)
 class LimitsTest {
   private static final String ENDLESS = "SELECT value FROM generate_series(1, 100000000000) AS t (value)";
-  /** Its first row comes when all of them are counted. */
+  /** Returns its only row after all rows are counted, which takes longer than any test. */
   private static final String SLOW = "SELECT count(*) FROM (" + ENDLESS + ") AS s WHERE value % 7 = 3";
   private static final Duration PATIENCE = Duration.ofSeconds(20);
 
@@ -99,7 +99,7 @@ class LimitsTest {
       try (Statement statement = connection.createStatement()) {
         statement.setQueryTimeout(1);
         assertThatThrownBy(() -> readSlowly(statement)).hasCauseInstanceOf(SQLException.class);
-        // The driver stops waiting and tells nobody.
+        // The driver stops waiting, but does not cancel the query.
         assertThat(running(watching)).isEqualTo(1);
       }
       awaitNothingRuns(watching);
@@ -139,13 +139,13 @@ class LimitsTest {
     await(() -> running(connection) == 0, "all queries have ended");
   }
 
-  /** Statements on generate_series that the gateway runs. */
+  /** Returns the number of running statements that use generate_series. */
   private static long running(Connection connection) throws SQLException {
     String sql = "SELECT count(*) FROM system.queries WHERE statement LIKE '%generate_series%' AND statement NOT LIKE '%system.queries%'";
     return (Long) Rows.of(connection, sql).get(0).get(0);
   }
 
-  /** What may fail as a query does. */
+  /** A condition whose check runs a query, which may fail. */
   @FunctionalInterface
   private interface Condition {
     boolean holds() throws SQLException;

@@ -20,7 +20,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.ExtendWith;
 
-/** Statements with parameters, for queries and for what writes. */
+/** Tests queries and writes with parameters. */
 @ExtendWith(ClusterExtension.class)
 class PreparedStatementTest {
   private static final String COLUMNS =
@@ -114,7 +114,7 @@ class PreparedStatementTest {
 
   @Test
   void executeOfAnInsertRunsItOnceForEachCall() throws SQLException {
-    // Release 18.3.0 sends it as a query, later ones as an update.
+    // Release 18.3.0 of the driver sends the INSERT as a query. Later releases send it as an update.
     try (PreparedStatement statement = connection.prepareStatement("INSERT INTO " + table + " (k) VALUES (?)")) {
       for (long key : new long[] {1, 2}) {
         statement.setLong(1, key);
@@ -158,7 +158,7 @@ class PreparedStatementTest {
         statement.setDouble(3, row / 2.0);
         statement.addBatch();
       }
-      // The driver has one count for all of them.
+      // The driver returns one count for all rows of the batch.
       assertThat(statement.executeBatch()).containsExactly(1000);
     }
     assertThat(rows("SELECT count(*), count(name), sum(price), min(name) FROM " + table))

@@ -7,11 +7,11 @@ import java.sql.Statement;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Reads what tests compare. */
+/** Reads rows into lists, which tests can compare. */
 final class Rows {
   private Rows() {}
 
-  /** All rows that are left, as lists of what getObject gives. */
+  /** Returns the remaining rows, with the values of getObject. */
   static List<List<Object>> of(ResultSet rows) throws SQLException {
     int columns = rows.getMetaData().getColumnCount();
     List<List<Object>> all = new ArrayList<>();
@@ -25,7 +25,7 @@ final class Rows {
     return all;
   }
 
-  /** The rows of a query. */
+  /** Runs a query, and returns its rows. */
   static List<List<Object>> of(Connection connection, String sql) throws SQLException {
     try (Statement statement = connection.createStatement();
         ResultSet rows = statement.executeQuery(sql)) {
@@ -33,7 +33,7 @@ final class Rows {
     }
   }
 
-  /** The values of these columns, by name, of a result that is closed then; null as it is. */
+  /** Returns the columns with these names as text, or null for NULL, and closes the result. */
   static List<List<String>> columns(ResultSet rows, String... names) throws SQLException {
     try (rows) {
       List<List<String>> all = new ArrayList<>();

@@ -9,16 +9,16 @@ import java.util.regex.Pattern;
 import org.assertj.core.api.AbstractStringAssert;
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 
-/** What users read of a call that fails: the texts of its exception and of all causes. */
+/** Checks the messages that users read when a call fails: those of its exception and of all causes. */
 final class Said {
-  /** Rust as it is printed for debugging: options, results and structs, paths of modules, places in sources. */
+  /** Matches Rust's debug output: options, results and structs, paths of modules, positions in sources. */
   private static final Pattern DEBUGGING =
       Pattern.compile(
           "Some\\(|\\bNone\\b|Ok\\(|Err\\(|Error\\(|\\b[A-Z]\\w+ \\{|\\w::\\w|\\.rs\\b|DataFusionError|source: |panicked|backtrace");
 
   private Said() {}
 
-  /** The text; fails if the call does not, or if there is something in it that is no text for users. */
+  /** Returns the messages of a call, for assertions. The call must fail, and its messages must have no debug output. */
   static AbstractStringAssert<?> by(ThrowingCallable call) {
     Throwable failure = catchThrowable(call);
     assertThat(failure).isInstanceOf(SQLException.class);

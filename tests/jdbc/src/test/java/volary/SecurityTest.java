@@ -16,7 +16,7 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** A cluster with users, which serves TLS only. */
+/** Tests a cluster that has users and accepts only TLS. */
 class SecurityTest {
   private static final String ADMIN_PASSWORD = "correct horse battery";
 

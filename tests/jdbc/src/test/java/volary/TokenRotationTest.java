@@ -13,7 +13,7 @@ import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** A connection outlives the token that it was given when it was made: answers tell it another one. */
+/** Tests that a connection outlives its first token, because answers of the gateway replace the token. */
 class TokenRotationTest {
   private static final String ADMIN_PASSWORD = "correct horse battery";
   private static final Duration LIFETIME = Duration.ofSeconds(3);

@@ -26,11 +26,11 @@ import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** Every type of a column by getObject, getString and its own getter, and NULL by each. */
+/** Tests values and NULLs of every column type with getObject, getString and the getter of the type. */
 @ExtendWith(ClusterExtension.class)
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 class TypesTest {
-  /** What release 18.3.0 of the driver cannot do. */
+  /** Marks a value that release 18.3.0 of the driver cannot read. */
   private static final Object NOT_IMPLEMENTED = new Object();
 
   private static final Calendar UTC = Calendar.getInstance(TimeZone.getTimeZone("UTC"));
@@ -52,21 +52,21 @@ class TypesTest {
     connection.close();
   }
 
-  /** How a getter of a type is called. */
+  /** Calls the getter of a type. */
   @FunctionalInterface
   interface Getter {
     Object get(ResultSet rows) throws SQLException;
   }
 
   /**
-   * A type of SQL.
+   * An SQL type with a value.
    *
-   * @param expression one of its values
-   * @param jdbcType what the metadata of the result says
-   * @param object by getObject; null if its class is the driver's own
-   * @param text by getString
-   * @param getter its own
-   * @param value by that one
+   * @param expression the value in SQL
+   * @param jdbcType the type in the metadata of the result
+   * @param object the result of getObject, or null if its class is defined by the driver
+   * @param text the result of getString
+   * @param getter the getter of the type
+   * @param value the result of the getter
    */
   record OfType(
       String name,
@@ -76,7 +76,7 @@ class TypesTest {
       String text,
       Getter getter,
       Object value) {
-    /** One whose own getter gives what getObject gives. */
+    /** Creates a type whose getter returns the same value as getObject. */
     OfType(String name, String expression, int jdbcType, Object object, String text, Getter getter) {
       this(name, expression, jdbcType, object, text, getter, object);
     }
@@ -133,7 +133,7 @@ class TypesTest {
 
   private static Stream<OfType> nested() {
     return Stream.of(
-        // The classes of these are the driver's own: their text is what can be relied on.
+        // The driver defines the classes of these values, so getObject is not compared.
         new OfType("INTERVAL", "INTERVAL '1' DAY", Types.JAVA_OBJECT, null, "P1D", rows -> rows.getObject(1).toString(), "P1D PT0S"),
         new OfType("ARRAY", "make_array(1, 2, NULL)", Types.ARRAY, null, "[1,2,null]", rows -> elements(rows), Arrays.asList(1L, 2L, null)),
         new OfType("STRUCT", "named_struct('a', 1, 'b', 'x')", Types.JAVA_OBJECT, null, "{\"a\":1,\"b\":\"x\"}", rows -> rows.getString(1), "{\"a\":1,\"b\":\"x\"}"),

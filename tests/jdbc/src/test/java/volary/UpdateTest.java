@@ -13,7 +13,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.ExtendWith;
 
-/** Statements that write, each run once however the driver sends it, and their counts. */
+/** Tests statements that write. Each must run once, however the driver sends it, and return the right count. */
 @ExtendWith(ClusterExtension.class)
 class UpdateTest {
   private final VolaryCluster cluster;

@@ -11,7 +11,7 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** A cluster whose gateway listens on loopback: in one process, {@code volary local}, or in several. */
+/** A cluster in one process ({@code volary local}) or in several. Its gateway listens on loopback. */
 final class VolaryCluster implements AutoCloseable {
   private static final AtomicInteger NAMES = new AtomicInteger();
 
@@ -23,19 +23,19 @@ final class VolaryCluster implements AutoCloseable {
     this.workers = workers;
   }
 
-  /** Starts one with three workers, whose files are below {@code directory}. */
+  /** Starts a cluster of three workers in one process. Its files are below {@code directory}. */
   static VolaryCluster start(Path directory) throws IOException, InterruptedException {
     return start(directory, Map.of());
   }
 
-  /** The same with these settings: environment variables. */
+  /** Starts such a cluster with these settings, which are environment variables. */
   static VolaryCluster start(Path directory, Map<String, String> settings)
       throws IOException, InterruptedException {
     VolaryProcess local = VolaryProcess.start(directory, "local", settings, "local", "--workers=3");
     return new VolaryCluster(local, List.of());
   }
 
-  /** One of a gateway and two workers, each of which is a process that can be killed. */
+  /** Starts a gateway and two workers, each in its own process, which a test can kill. */
   static VolaryCluster startProcesses(Path directory, Map<String, String> settings)
       throws IOException, InterruptedException {
     VolaryCluster cluster =
@@ -52,12 +52,12 @@ final class VolaryCluster implements AutoCloseable {
     return cluster;
   }
 
-  /** A connection without credentials. */
+  /** Connects without credentials. */
   Connection connect() throws SQLException {
     return connect(Map.of());
   }
 
-  /** A connection with these properties of the driver. */
+  /** Connects with these properties of the driver. */
   Connection connect(Map<String, String> properties) throws SQLException {
     Properties all = new Properties();
     all.setProperty("useEncryption", "false");
@@ -65,12 +65,12 @@ final class VolaryCluster implements AutoCloseable {
     return DriverManager.getConnection("jdbc:arrow-flight-sql://" + address(), all);
   }
 
-  /** A name that no other test has. */
+  /** Returns a name that no other test uses. */
   static String newName(String what) {
     return what + "_" + NAMES.incrementAndGet();
   }
 
-  /** Host and port of the gateway. */
+  /** Returns the host and port of the gateway. */
   String address() {
     return gateway.address();
   }

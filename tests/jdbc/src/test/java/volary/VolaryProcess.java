@@ -15,7 +15,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** {@code volary} with a subcommand that listens on loopback. */
+/** A {@code volary} process that listens on loopback. */
 final class VolaryProcess implements AutoCloseable {
   private static final Duration PATIENCE = Duration.ofSeconds(60);
   private static final Pattern LISTENS = Pattern.compile("listening on grpc(\\+tls)?://(\\S+)");
@@ -33,8 +33,8 @@ final class VolaryProcess implements AutoCloseable {
   }
 
   /**
-   * Starts one, and waits until it listens. Its data, output and log are in {@code directory}, under its name; the settings are
-   * environment variables.
+   * Starts a process, and waits until it listens. Its data, output and log are in {@code directory}, in files and a
+   * directory called {@code name}. The settings are environment variables.
    */
   static VolaryProcess start(Path directory, String name, Map<String, String> settings, String... arguments)
       throws IOException, InterruptedException {
@@ -59,17 +59,17 @@ final class VolaryProcess implements AutoCloseable {
     }
   }
 
-  /** Host and port that it listens at. */
+  /** Returns the host and port at which the process listens. */
   String address() {
     return address;
   }
 
-  /** SIGKILL. */
+  /** Sends SIGKILL, and waits for the end of the process. */
   void kill() throws InterruptedException {
     process.destroyForcibly().waitFor();
   }
 
-  /** SIGTERM, after which it must end; nothing if it has ended. */
+  /** Sends SIGTERM, and fails if the process does not end. Does nothing if it has ended already. */
   @Override
   public void close() {
     process.destroy();
@@ -85,7 +85,7 @@ final class VolaryProcess implements AutoCloseable {
     }
   }
 
-  /** Runs the program to its end, which must be a good one. */
+  /** Runs the program to its end. Throws an exception if its exit code is not 0. */
   static void run(String... arguments) throws IOException, InterruptedException {
     List<String> command = new ArrayList<>(List.of(binary().toString()));
     command.addAll(List.of(arguments));

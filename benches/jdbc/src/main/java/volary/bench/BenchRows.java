@@ -7,11 +7,11 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.SplittableRandom;
 
-/** The rows that both databases have: numbers from 1 on, each with a text of its own. */
+/** The rows of both databases: the numbers from 1 on, each with a random text. */
 final class BenchRows {
   static final String TABLE = "bench_rows";
   static final String COLUMNS = "(id BIGINT NOT NULL, payload VARCHAR(200) NOT NULL)";
-  /** Of a text, which has one byte for each character. */
+  /** Number of bytes of a text. Each character is one byte. */
   static final int PAYLOAD_BYTES = 200;
 
   private static final String LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -20,14 +20,14 @@ final class BenchRows {
   private BenchRows() {}
 
   /**
-   * Asks for the first ones. The number is no parameter: the driver of Flight SQL would send it in a call of its own, and spins until it
-   * may, which has nothing to do with rows.
+   * Returns the query for the first rows. Their number is not a parameter, because Arrow's driver would send it in a
+   * separate call, and busy-wait before it. That time has nothing to do with reading rows.
    */
   static String query(int rows) {
     return "SELECT id, payload FROM " + TABLE + " WHERE id <= " + rows;
   }
 
-  /** Writes them as CSV without a header: the same ones each time, of letters by chance, so that they do not compress well. */
+  /** Writes the rows as CSV without a header. They are always the same. Random letters make them hard to compress. */
   static void write(Path path, int rows) throws IOException {
     SplittableRandom random = new SplittableRandom(1);
     try (BufferedWriter lines = Files.newBufferedWriter(path, StandardCharsets.US_ASCII)) {

@@ -12,7 +12,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** A process that this one has started, whose output is kept in a file. Ends with this one, also on Ctrl-C. */
+/** A child process, whose output goes to a file. It ends with this process, also on Ctrl-C. */
 final class Child implements AutoCloseable {
   private static final Duration PATIENCE = Duration.ofSeconds(60);
   private static final Duration POLL = Duration.ofMillis(10);
@@ -33,7 +33,7 @@ final class Child implements AutoCloseable {
     return child;
   }
 
-  /** Runs a program to its end, which must be a good one. Returns what it has written. */
+  /** Runs a program to its end, and returns its output. Throws an exception if its exit code is not 0. */
   static String run(ProcessBuilder builder) throws IOException, InterruptedException {
     Process process = builder.redirectErrorStream(true).start();
     process.getOutputStream().close();
@@ -44,11 +44,11 @@ final class Child implements AutoCloseable {
     return said;
   }
 
-  /** Waits for a line of the output. Returns its match. */
+  /** Waits for a line of the output, and returns its match. Throws an exception if the line does not come. */
   Matcher await(Pattern line) throws IOException, InterruptedException {
     Instant deadline = Instant.now().plus(PATIENCE);
     while (Instant.now().isBefore(deadline)) {
-      // Looked at first: a process may write the line and end.
+      // This comes before the look at the output, because a process may write the line and end.
       boolean ended = process.waitFor(POLL.toMillis(), TimeUnit.MILLISECONDS);
       Optional<Matcher> found = find(line);
       if (found.isPresent()) {

@@ -7,7 +7,7 @@ import java.sql.SQLException;
 import java.util.logging.Level;
 import java.util.logging.Logger;
 
-/** What is asked, and how its driver is told the mode. */
+/** A database, with the way in which its driver reads rows in each mode. */
 public enum Database {
   POSTGRESQL("PostgreSQL", "pgjdbc") {
     @Override
@@ -15,7 +15,7 @@ public enum Database {
       return "jdbc:postgresql://" + address + "/postgres?user=postgres";
     }
 
-    /** The driver itself reads all rows before it returns, unless there is a fetch size and a transaction to keep the cursor in. */
+    /** The driver reads all rows before it returns, unless there is a fetch size, and a transaction for the cursor. */
     @Override
     Query query(String url, Mode mode, int rows) throws SQLException {
       Connection connection = DriverManager.getConnection(url);
@@ -35,7 +35,7 @@ public enum Database {
       return "jdbc:arrow-flight-sql://" + address + "?useEncryption=false";
     }
 
-    /** The driver always hands rows on as they come: whoever wants all of them at once makes a list. */
+    /** The driver always returns rows as they come. To have all rows at once, a program must collect them. */
     @Override
     Query query(String url, Mode mode, int rows) throws SQLException {
       Connection connection = DriverManager.getConnection(url);
@@ -44,7 +44,7 @@ public enum Database {
     }
   };
 
-  // Of the driver, which logs how it allocates memory. A logger that nobody holds forgets its level.
+  // The driver logs how it allocates memory. The constant keeps its logger, which could otherwise lose its level.
   private static final Logger DRIVER = Logger.getLogger("org.apache.arrow");
 
   static {
@@ -67,13 +67,13 @@ public enum Database {
     return driver;
   }
 
-  /** Of a server that listens at this host and port. */
+  /** Returns the JDBC URL of a server at this host and port. */
   abstract String url(String address);
 
-  /** A connection with the prepared query, whose result of so many rows is read in this mode. */
+  /** Connects, and prepares the query for this number of rows, to be read in this mode. */
   abstract Query query(String url, Mode mode, int rows) throws SQLException;
 
-  /** Of pgjdbc. Each fetch is a round trip: a million rows by hundreds would be nothing else, 100 seconds of them at 10 ms. */
+  /** Returns the fetch size of pgjdbc. Each fetch is a round trip: a million rows by hundreds at 10 ms take 100 s. */
   static int fetchSize(int rows) {
     return rows <= 1_000 ? 100 : 10_000;
   }

@@ -15,7 +15,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
 
-/** The databases that are compared, with the same rows, and the ways to reach them. */
+/** The servers that are compared. All have the same rows, and can be reached through each network. */
 final class Databases implements AutoCloseable {
   private final List<Server> servers = new ArrayList<>();
   private final List<DelayProxy> proxies = new ArrayList<>();
@@ -23,7 +23,7 @@ final class Databases implements AutoCloseable {
 
   private Databases() {}
 
-  /** Starts Volary, and PostgreSQL where it is installed, and loads the rows. */
+  /** Starts Volary, and PostgreSQL if it is installed, and loads the rows. */
   static Databases start(Path directory, Size size) throws IOException, InterruptedException, SQLException {
     Databases databases = new Databases();
     try {
@@ -43,23 +43,23 @@ final class Databases implements AutoCloseable {
     }
   }
 
-  /** Those that run. */
+  /** Returns the running databases. */
   List<Database> running() {
     return servers.stream().map(Server::database).toList();
   }
 
-  /** Of a database, through a network. */
+  /** Returns the URL of a database through a network. */
   String url(Database database, Network network) {
     return urls.get(database).get(network);
   }
 
-  /** Of the databases and their drivers. */
+  /** Returns the versions of the databases and of their drivers, by name. */
   Map<String, String> versions() throws SQLException {
     Map<String, String> versions = new TreeMap<>();
     for (Server server : servers) {
       try (Connection connection = DriverManager.getConnection(url(server.database(), Network.LOCAL))) {
         DatabaseMetaData about = connection.getMetaData();
-        // Debian's says after a space whose it is.
+        // In Debian, the name of the package follows after a space.
         versions.put(server.database().label().toLowerCase(Locale.ROOT), about.getDatabaseProductVersion().split(" ", 2)[0]);
         versions.put(server.database().driver(), about.getDriverVersion());
       }

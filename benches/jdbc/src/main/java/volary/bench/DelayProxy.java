@@ -9,7 +9,7 @@ import java.time.Duration;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** A TCP proxy in front of a server, which is as far away as is wished: what is sent arrives later, but as much of it in a second. */
+/** A TCP proxy in front of a server. It adds latency, and does not reduce the throughput. */
 final class DelayProxy implements AutoCloseable {
   private final ServerSocket listener;
   private final InetSocketAddress server;
@@ -22,7 +22,7 @@ final class DelayProxy implements AutoCloseable {
     this.oneWay = oneWay;
   }
 
-  /** Starts one in front of this host and port, on a port of its own. */
+  /** Starts a proxy in front of this host and port. */
   static DelayProxy start(String server, Duration oneWay) throws IOException {
     int colon = server.lastIndexOf(':');
     InetSocketAddress address = new InetSocketAddress(server.substring(0, colon), Integer.parseInt(server.substring(colon + 1)));
@@ -31,7 +31,7 @@ final class DelayProxy implements AutoCloseable {
     return proxy;
   }
 
-  /** Host and port. */
+  /** Returns the host and port of the proxy. */
   String address() {
     return "127.0.0.1:" + listener.getLocalPort();
   }
@@ -47,7 +47,7 @@ final class DelayProxy implements AutoCloseable {
       try {
         forward(listener.accept());
       } catch (IOException closedOrRefused) {
-        // Whoever connected sees it; and whoever connects next tries again.
+        // The client notices the closed connection. The proxy goes on with the next client.
       }
     }
   }
@@ -64,7 +64,7 @@ final class DelayProxy implements AutoCloseable {
       end(client, upstream);
       throw failure;
     }
-    // Either end closes both: HTTP/2 has no half-open connections, and PostgreSQL neither.
+    // The end of one side closes both, because neither HTTP/2 nor PostgreSQL uses half-open connections.
     Runnable end = () -> end(client, upstream);
     start(new DelayedFlow(client, upstream, oneWay, end));
     start(new DelayedFlow(upstream, client, oneWay, end));
@@ -92,7 +92,7 @@ final class DelayProxy implements AutoCloseable {
     try {
       socket.close();
     } catch (IOException ignored) {
-      // It was to end.
+      // The socket is given up anyway.
     }
   }
 }

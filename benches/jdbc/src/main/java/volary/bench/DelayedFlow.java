@@ -12,12 +12,12 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * One direction of a connection. One thread receives bytes and notes when they are due, another one sends them then, so that the delay
- * of a chunk is none of the next one's, and does not limit how much flows.
+ * One direction of a connection. One thread receives chunks of bytes and notes when each is due. Another thread sends
+ * each chunk at that time. So chunks are delayed independently, and the delay does not limit the throughput.
  */
 final class DelayedFlow {
   private static final int CHUNK_BYTES = 64 << 10;
-  /** On their way at most; far more than what loopback carries in ten milliseconds, or a slow reader would fill the memory. */
+  /** Maximum number of delayed bytes, so that a slow reader cannot fill the memory. Loopback carries less in ten ms. */
   private static final int WINDOW_BYTES = 64 << 20;
   private static final Chunk END = new Chunk(new byte[0], 0);
 
@@ -35,7 +35,7 @@ final class DelayedFlow {
     this.onEnd = onEnd;
   }
 
-  /** Receives to the end. */
+  /** Receives chunks until the connection ends. */
   void receive() {
     byte[] buffer = new byte[CHUNK_BYTES];
     try {
@@ -46,13 +46,13 @@ final class DelayedFlow {
         chunks.add(new Chunk(Arrays.copyOf(buffer, size), due));
       }
     } catch (IOException closed) {
-      // As good as an end.
+      // An error counts as the end of the connection.
     } finally {
       chunks.add(END);
     }
   }
 
-  /** Sends to the end. */
+  /** Sends chunks until the last one is sent or the connection ends. */
   void send() {
     try {
       OutputStream bytes = to.getOutputStream();
@@ -62,21 +62,21 @@ final class DelayedFlow {
         window.release(chunk.bytes.length);
       }
     } catch (IOException | InterruptedException closed) {
-      // As good as an end.
+      // An error counts as the end of the connection.
     } finally {
-      // The other thread may wait for room.
+      // The receiving thread may wait for room.
       window.release(WINDOW_BYTES);
       onEnd.run();
     }
   }
 
-  /** Thread.sleep would sleep for whole milliseconds. */
+  /** Waits until a time. Thread.sleep would sleep for whole milliseconds. */
   private static void waitUntil(long due) {
     for (long left = due - System.nanoTime(); left > 0; left = due - System.nanoTime()) {
       LockSupport.parkNanos(left);
     }
   }
 
-  /** Bytes, and when they are to be sent, in terms of {@link System#nanoTime}. */
+  /** Bytes, and the time of {@link System#nanoTime} at which to send them. */
   private record Chunk(byte[] bytes, long due) {}
 }

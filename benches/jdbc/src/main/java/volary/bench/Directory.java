@@ -7,7 +7,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.stream.Stream;
 
-/** A temporary directory, which goes away. */
+/** A temporary directory, which is deleted when it is closed. */
 record Directory(Path path) implements AutoCloseable {
   static Directory temporary() throws IOException {
     Directory directory = new Directory(Files.createTempDirectory("volary-jdbc-bench-"));

@@ -3,7 +3,7 @@ package volary.bench;
 import java.lang.management.ManagementFactory;
 import java.lang.management.MemoryMXBean;
 
-/** Looks a few times, from the first row to the last one, at what a full collection leaves on the heap. */
+/** Measures the heap after full collections, a few times from the first row to the last. */
 final class LiveHeap implements RowConsumer {
   private static final int LOOKS = 5;
   private static final MemoryMXBean MEMORY = ManagementFactory.getMemoryMXBean();
@@ -27,7 +27,7 @@ final class LiveHeap implements RowConsumer {
     }
   }
 
-  /** The most that there was. */
+  /** Returns the largest measured size. */
   long peakBytes() {
     return peakBytes;
   }

@@ -3,7 +3,7 @@ package volary.bench;
 import java.io.IOException;
 import java.nio.file.Path;
 
-/** What a run ran on; memory in bytes. */
+/** The machine of a run. The memory is in bytes. */
 record Machine(int cpus, String model, long memory, String os) {
   private static final String UNKNOWN = "unknown";
 

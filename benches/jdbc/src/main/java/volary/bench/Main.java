@@ -3,7 +3,7 @@ package volary.bench;
 import java.io.IOException;
 import java.nio.file.Path;
 
-/** Measures what it takes to read rows through JDBC one by one, beside all of them at once, from Volary and from PostgreSQL. */
+/** Measures reading rows of Volary and PostgreSQL through JDBC, row by row and all at once. */
 public final class Main {
   private Main() {}
 
@@ -11,7 +11,7 @@ public final class Main {
     run(Options.parse(arguments));
   }
 
-  /** Measures, and writes the raw results and the page for people. */
+  /** Runs the benchmark, and writes the raw results and the page. */
   static void run(Options options) throws Exception {
     System.err.println(Table.NAME + ": " + options.size().label() + " run");
     try (Directory directory = Directory.temporary();

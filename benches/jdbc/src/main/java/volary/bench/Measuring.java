@@ -22,16 +22,16 @@ import org.openjdk.jmh.runner.options.TimeValue;
 import org.openjdk.jmh.runner.options.VerboseMode;
 import org.openjdk.jmh.util.Version;
 
-/** Has JMH measure everything, in rounds, each time in a new process. */
+/** Measures everything with JMH, which starts a new process for each measurement. */
 final class Measuring {
   private static final String TITLE = "JDBC: rows one by one, beside all at once";
   private static final double NANOS_PER_MS = 1e6;
   private static final double KIB = 1 << 10;
   private static final double MIB = 1 << 20;
   private static final int MEMORY_TURNS = 3;
-  /** Heaps do not grow, and have room for a million rows at once more than twice. */
+  /** A heap of fixed size, with room for more than twice a million rows. */
   private static final String[] JVM = {"-Xms1g", "-Xmx1g", "--add-opens=java.base/java.nio=ALL-UNNAMED"};
-  /** All of the heap is touched at the start, so that what else grows is not heap. */
+  /** Touches the whole heap at the start, so that memory that grows later is not heap. */
   private static final String TOUCHED = "-XX:+AlwaysPreTouch";
 
   private final Size size;

@@ -14,7 +14,7 @@ import org.openjdk.jmh.annotations.Setup;
 import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.TearDown;
 
-/** What memory it takes to read rows: no time is measured, as collections interrupt the reading. One mode per process. */
+/** Measures the memory to read rows, but not the time, which includes full collections. A process runs one mode. */
 @State(Scope.Thread)
 @BenchmarkMode(org.openjdk.jmh.annotations.Mode.SingleShotTime)
 @OutputTimeUnit(TimeUnit.MILLISECONDS)
@@ -51,7 +51,7 @@ public class MemoryBenchmark {
     memory.outsideHeapBytes = ProcessMemory.peakOutsideHeapBytes();
   }
 
-  /** What is reported. */
+  /** The reported values. */
   @State(Scope.Thread)
   @AuxCounters(AuxCounters.Type.EVENTS)
   public static class Memory {

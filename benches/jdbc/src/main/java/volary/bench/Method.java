@@ -1,6 +1,6 @@
 package volary.bench;
 
-/** What was done, in words, for whoever reads the results. */
+/** Describes the benchmark for readers of the results. */
 final class Method {
   static final String TEXT =
       String.join(

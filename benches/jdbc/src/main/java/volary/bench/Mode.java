@@ -1,6 +1,6 @@
 package volary.bench;
 
-/** How a client takes the rows of a result. */
+/** The way in which a client reads the rows of a result. */
 public enum Mode {
   /** All rows are in memory before the first one is processed. */
   AT_ONCE("at once"),

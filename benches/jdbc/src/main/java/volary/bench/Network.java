@@ -2,7 +2,7 @@ package volary.bench;
 
 import java.time.Duration;
 
-/** What is between a client and its server. */
+/** The network between a client and its server. */
 enum Network {
   LOCAL("local", Duration.ZERO),
   ONE_MS("1 ms", Duration.ofMillis(1)),
@@ -20,7 +20,7 @@ enum Network {
     return label;
   }
 
-  /** What it adds to a round trip, half of it each way. */
+  /** Returns the added time of a round trip. Half of it is added in each direction. */
   Duration roundTrip() {
     return roundTrip;
   }

@@ -3,7 +3,7 @@ package volary.bench;
 import java.util.ArrayDeque;
 import java.util.Deque;
 
-/** Closes what is still open when this process is ended, by Ctrl-C for example: the youngest first. */
+/** Closes open objects when this process ends, for example on Ctrl-C. The newest is closed first. */
 final class OnExit {
   private static final Deque<AutoCloseable> OPEN = new ArrayDeque<>();
 

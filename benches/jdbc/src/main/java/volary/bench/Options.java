@@ -3,10 +3,10 @@ package volary.bench;
 import java.nio.file.Path;
 
 /**
- * What the command line says.
+ * The options of the command line.
  *
- * @param size how large the run is
- * @param results where the results are written
+ * @param size the size of the run
+ * @param results the directory for the results
  */
 record Options(Size size, Path results) {
   private static final String USAGE = "usage: [--quick | --smoke] [--results DIR]";

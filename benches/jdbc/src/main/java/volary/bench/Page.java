@@ -12,11 +12,11 @@ import java.util.TreeSet;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
-/** Results for people, like the pages of the other tables. */
+/** Writes the results as a page of Markdown, in the form of the pages of the other benchmarks. */
 final class Page {
   private Page() {}
 
-  /** Writes a page beside the raw results. */
+  /** Writes a page next to the raw results. */
   static void write(Table table, Path raw) throws IOException {
     Files.writeString(raw.resolveSibling(table.table() + ".md"), page(table));
   }
@@ -39,7 +39,7 @@ final class Page {
         table.table());
   }
 
-  /** One line per variant: of each metric the spread, and what it is in terms of the variant that it is compared with. */
+  /** Returns a line per variant. It has the spread of each metric, and its ratio to the variant compared with. */
   static String table(Table table) {
     Map<String, Variant> byName = table.variants().stream().collect(Collectors.toMap(Variant::name, variant -> variant));
     Set<String> metrics = new TreeSet<>();
@@ -77,7 +77,7 @@ final class Page {
     return figure(spread.median()) + " (" + figure(spread.min()) + " to " + figure(spread.max()) + ")";
   }
 
-  /** With about three digits that tell something. */
+  /** Formats a number with about three significant digits. */
   private static String figure(double value) {
     int decimals = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
     return String.format(Locale.ROOT, "%." + decimals + "f", value);

@@ -8,15 +8,15 @@ import java.util.Optional;
 import java.util.stream.Stream;
 
 /**
- * PostgreSQL's programs, where they are installed.
+ * The programs of an installed PostgreSQL.
  *
- * @param directory which has {@code initdb} and {@code postgres}
+ * @param directory the directory that contains {@code initdb} and {@code postgres}
  */
 record PostgresPrograms(Path directory) {
   static final String MISSING = "there is no PostgreSQL here; `apt-get install postgresql` installs it on Debian";
   private static final Path DEBIAN = Path.of("/usr/lib/postgresql");
 
-  /** Those that {@code pg_config} tells of, or Debian's newest. */
+  /** Finds the release that {@code pg_config} names, or else Debian's newest. */
   static Optional<PostgresPrograms> find() throws IOException, InterruptedException {
     Optional<PostgresPrograms> configured = configured().filter(PostgresPrograms::isThere);
     return configured.isPresent() ? configured : debian();
@@ -30,7 +30,7 @@ record PostgresPrograms(Path directory) {
     return directory.resolve("postgres").toString();
   }
 
-  // Debian's libpq-dev has pg_config without the server.
+  // Debian's package libpq-dev contains pg_config, but not the server.
   private boolean isThere() {
     return Files.isExecutable(Path.of(initdb())) && Files.isExecutable(Path.of(postgres()));
   }

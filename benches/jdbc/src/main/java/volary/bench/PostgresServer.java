@@ -16,10 +16,10 @@ import java.util.List;
 import java.util.regex.Pattern;
 import org.postgresql.PGConnection;
 
-/** PostgreSQL with a database of its own, as {@code initdb} makes it, on loopback. */
+/** A PostgreSQL server on loopback with its own data directory, which {@code initdb} creates. */
 final class PostgresServer implements Server {
   private static final Pattern READY = Pattern.compile("database system is ready to accept connections");
-  /** Refuses to run as root, for which Debian has this user. */
+  /** Debian's user for PostgreSQL, which refuses to run as root. */
   private static final String USER = "postgres";
 
   private final Directory directory;
@@ -33,7 +33,7 @@ final class PostgresServer implements Server {
   }
 
   static PostgresServer start(PostgresPrograms programs) throws IOException, InterruptedException {
-    // Not below another temporary directory, which its user could not enter.
+    // This directory is not below the other temporary directory, which the user of PostgreSQL cannot enter.
     Directory directory = Directory.temporary();
     try {
       if (isRoot()) {
@@ -82,7 +82,7 @@ final class PostgresServer implements Server {
       String copy = "COPY " + BenchRows.TABLE + " (id, payload) FROM STDIN WITH (FORMAT csv)";
       connection.unwrap(PGConnection.class).getCopyAPI().copyIn(copy, rows);
       statement.executeUpdate("ALTER TABLE " + BenchRows.TABLE + " ADD PRIMARY KEY (id)");
-      // What its own service would do soon, at a time of its choice.
+      // Autovacuum would do this at some later time.
       statement.executeUpdate("VACUUM ANALYZE " + BenchRows.TABLE);
     }
   }

@@ -6,11 +6,11 @@ import java.nio.file.Path;
 import java.util.Optional;
 import java.util.stream.Stream;
 
-/** Reads files of lines, each with a key and a value. */
+/** Reads files with one key and value per line. */
 final class ProcFiles {
   private ProcFiles() {}
 
-  /** The first value of a key. */
+  /** Returns the first value of a key. */
   static Optional<String> value(Path path, String key, String separator) throws IOException {
     try (Stream<String> lines = Files.lines(path)) {
       return lines
@@ -21,7 +21,7 @@ final class ProcFiles {
     }
   }
 
-  /** The same, where it is written as {@code 4711 kB}. */
+  /** Returns the first value of a key whose values look like {@code 4711 kB}. */
   static long kibibytes(Path path, String key) throws IOException {
     String value = value(path, key, ":").orElseThrow(() -> new IOException("there is no " + key + " in " + path));
     return Long.parseLong(value.replace(" kB", ""));

@@ -7,7 +7,7 @@ import java.sql.SQLException;
 import java.util.ArrayList;
 import java.util.List;
 
-/** The prepared query on a connection of its own. */
+/** A prepared query with its own connection. */
 final class Query implements AutoCloseable {
   private final Connection connection;
   private final PreparedStatement statement;
@@ -19,7 +19,7 @@ final class Query implements AutoCloseable {
     this.reader = reader;
   }
 
-  /** Asks for the rows, and hands them on. */
+  /** Runs the query, and passes its rows to {@code consumer}. */
   void read(RowConsumer consumer) throws SQLException {
     try (ResultSet result = statement.executeQuery()) {
       reader.read(result, consumer);
@@ -28,19 +28,19 @@ final class Query implements AutoCloseable {
 
   @Override
   public void close() throws SQLException {
-    // A statement that is open is not closed by the driver of Arrow with its connection.
+    // Arrow's driver does not close open statements with their connection.
     statement.close();
     connection.close();
   }
 
-  /** Hands each row on as it comes. */
+  /** Passes on each row as it comes. */
   static void rowByRow(ResultSet result, RowConsumer consumer) throws SQLException {
     while (result.next()) {
       consumer.accept(row(result));
     }
   }
 
-  /** Hands rows on when all have come. */
+  /** Collects all rows, and then passes them on. */
   static void collected(ResultSet result, RowConsumer consumer) throws SQLException {
     List<Row> rows = new ArrayList<>();
     while (result.next()) {
@@ -53,7 +53,7 @@ final class Query implements AutoCloseable {
     return new Row(result.getLong(1), result.getString(2));
   }
 
-  /** One of the two above. */
+  /** Reads a result: {@link #rowByRow} or {@link #collected}. */
   interface Reader {
     void read(ResultSet result, RowConsumer consumer) throws SQLException;
   }

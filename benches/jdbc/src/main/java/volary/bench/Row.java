@@ -1,4 +1,4 @@
 package volary.bench;
 
-/** A row as a program has it. */
+/** A row as an object of a program. */
 record Row(long id, String payload) {}

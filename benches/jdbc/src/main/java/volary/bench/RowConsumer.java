@@ -1,6 +1,6 @@
 package volary.bench;
 
-/** What processes rows. */
+/** Processes rows. */
 interface RowConsumer {
   void accept(Row row);
 }

@@ -4,14 +4,14 @@ import java.io.IOException;
 import java.nio.file.Path;
 import java.sql.SQLException;
 
-/** A database that runs, with the rows. */
+/** A running database server. */
 interface Server extends AutoCloseable {
   Database database();
 
-  /** Host and port. */
+  /** Returns the host and port. */
   String address();
 
-  /** Makes the table of the rows that are in this CSV file. */
+  /** Creates the table, and loads the rows of this CSV file into it. */
   void load(Path csv) throws SQLException, IOException;
 
   @Override

@@ -5,13 +5,13 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Locale;
 
-/** How large a run is. */
+/** The size of a run. */
 enum Size {
-  /** So small that figures mean nothing: shows that everything works. */
+  /** Shows that everything works. The figures mean nothing. */
   SMOKE(List.of(200), List.of(Network.LOCAL, Network.ONE_MS), 1, 1, 1, Duration.ofMillis(10)),
-  /** A few minutes. */
+  /** Takes a few minutes. */
   QUICK(List.of(1, 100, 100_000), List.of(Network.values()), 1, 3, 3, Duration.ofMillis(200)),
-  /** What the figures are from. */
+  /** The size of the published figures. */
   NORMAL(List.of(1, 10, 100, 1_000, 1_000_000), List.of(Network.values()), 2, 4, 5, Duration.ofMillis(300));
 
   private final List<Integer> rows;
@@ -34,12 +34,12 @@ enum Size {
     return name().toLowerCase(Locale.ROOT);
   }
 
-  /** How many rows queries have. */
+  /** Returns the numbers of rows of the queries. */
   List<Integer> rows() {
     return rows;
   }
 
-  /** As many as the largest query has. */
+  /** Returns the number of rows of the table, which is that of the largest query. */
   int rowsOfTable() {
     return Collections.max(rows);
   }
@@ -48,27 +48,27 @@ enum Size {
     return networks;
   }
 
-  /** How often everything is measured, in new processes each time. */
+  /** Returns how often all times are measured, each time in new processes. */
   int rounds() {
     return rounds;
   }
 
-  /** Turns of a process that are not counted: until its code is compiled. */
+  /** Returns the number of first turns of a process, which are not counted because code is still compiled. */
   int warmUpTurns(int rows) {
     return isLong(rows) ? 1 : warmUpTurns;
   }
 
-  /** Turns of a process that are. */
+  /** Returns the number of counted turns of a process. */
   int turns(int rows) {
     return isLong(rows) ? Math.min(turns, 4) : turns;
   }
 
-  /** How long a turn of one mode lasts; at least one query. */
+  /** Returns the duration of a turn of one mode. A turn has at least one query. */
   Duration time() {
     return time;
   }
 
-  /** Such a query outlasts the time of a turn, and compiles its code while it runs. */
+  /** Returns whether a query takes longer than a turn. Its code is compiled while it runs. */
   private static boolean isLong(int rows) {
     return rows >= 1_000_000;
   }

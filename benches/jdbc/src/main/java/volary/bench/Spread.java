@@ -3,9 +3,9 @@ package volary.bench;
 import java.util.List;
 import java.util.stream.IntStream;
 
-/** Median, smallest and largest of some samples. */
+/** The median, the smallest and the largest of some samples. */
 record Spread(double median, double min, double max) {
-  /** Of at least one sample. */
+  /** Returns the spread of at least one sample. */
   static Spread of(List<Double> samples) {
     List<Double> sorted = samples.stream().sorted().toList();
     int middle = sorted.size() / 2;
@@ -13,7 +13,7 @@ record Spread(double median, double min, double max) {
     return new Spread(median, sorted.get(0), sorted.get(sorted.size() - 1));
   }
 
-  /** Turn by turn, what ours are in terms of theirs. */
+  /** Returns the ratios of our samples to theirs, turn by turn. */
   static List<Double> ratios(List<Double> ours, List<Double> theirs) {
     int turns = Math.min(ours.size(), theirs.size());
     return IntStream.range(0, turns).mapToObj(turn -> ours.get(turn) / theirs.get(turn)).toList();

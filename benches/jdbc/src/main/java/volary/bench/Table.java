@@ -8,7 +8,7 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 
-/** All samples, with all that is needed to judge them; written like the other tables. */
+/** All samples, with everything that is needed to judge them, in the format of all benchmarks. */
 record Table(
     String table,
     String title,
@@ -21,7 +21,7 @@ record Table(
   static final String NAME = "jdbc_streaming";
   private static final Gson JSON = new GsonBuilder().setPrettyPrinting().disableHtmlEscaping().create();
 
-  /** Writes it into a directory, which is made if need be. */
+  /** Writes the table to a file, and returns its path. Creates the directory if it does not exist. */
   Path write(Path directory) throws IOException {
     Path path = Files.createDirectories(directory).resolve(table + ".json");
     return Files.writeString(path, JSON.toJson(this) + "\n");

@@ -18,8 +18,8 @@ import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.TearDown;
 
 /**
- * How long it takes to read rows: the modes take turns, one iteration each, so that a machine that is slow for a while is slow for both.
- * The first iteration is one of the first mode.
+ * Measures the time to read rows. The modes take turns, one iteration each. If the machine is slow for a while, both
+ * modes are measured slow. The first iteration measures the first mode.
  */
 @State(Scope.Thread)
 @BenchmarkMode(org.openjdk.jmh.annotations.Mode.SampleTime)
@@ -49,7 +49,7 @@ public class TimeBenchmark {
   public void turn() {
     query = queries.get(modeOf(iterations));
     iterations++;
-    // What the other mode leaves behind is not this one's.
+    // The garbage of the other mode must not be collected during this iteration.
     System.gc();
   }
 
@@ -69,12 +69,12 @@ public class TimeBenchmark {
     return totals;
   }
 
-  /** The mode of an iteration. */
+  /** Returns the mode of an iteration. */
   static Mode modeOf(int iteration) {
     return Mode.values()[iteration % Mode.values().length];
   }
 
-  /** When first rows came, of an iteration. */
+  /** The times of the first rows in an iteration. */
   @State(Scope.Thread)
   @AuxCounters(AuxCounters.Type.EVENTS)
   public static class FirstRow {
@@ -85,7 +85,7 @@ public class TimeBenchmark {
       nanos.clear();
     }
 
-    /** The median. */
+    /** Returns the median. */
     public double firstRowNanos() {
       return Spread.of(nanos).median();
     }

@@ -1,6 +1,6 @@
 package volary.bench;
 
-/** Processes rows: looks at each value, and at the clock when the first row comes. */
+/** Reads each value of the rows, and measures when the first row comes. */
 final class Totals implements RowConsumer {
   private final long start = System.nanoTime();
   private long firstRowNanos;
@@ -18,12 +18,12 @@ final class Totals implements RowConsumer {
     characters += row.payload().length();
   }
 
-  /** From when this was made until the first row came. */
+  /** Returns the time from the creation of this object to the first row. */
   long firstRowNanos() {
     return firstRowNanos;
   }
 
-  /** Fails unless the rows were the first ones, each once. */
+  /** Fails unless the rows were the first {@code expected} rows of the table, each of them once. */
   void check(long expected) {
     boolean right = rows == expected && ids == expected * (expected + 1) / 2 && characters == expected * BenchRows.PAYLOAD_BYTES;
     if (!right) {

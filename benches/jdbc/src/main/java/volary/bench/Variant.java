@@ -6,19 +6,19 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * What was measured side by side with others.
+ * A variant with its samples.
  *
- * @param name which no other variant has
- * @param parameters what tells it from the others
- * @param baseline the name of the variant that it is compared with, or null
- * @param samples by metric, in the order of the turns; the unit is last in a metric's name
+ * @param name the name, which is unique in the table
+ * @param parameters the parameters in which the variant differs from the others
+ * @param baseline the name of the variant that this one is compared with, or null
+ * @param samples the samples by metric, in the order of the turns. The name of a metric ends with its unit.
  */
 record Variant(String name, Map<String, Object> parameters, String baseline, Map<String, List<Double>> samples) {
   static Variant of(String name, Map<String, Object> parameters, String baseline) {
     return new Variant(name, new TreeMap<>(parameters), baseline, new TreeMap<>());
   }
 
-  /** One more turn. */
+  /** Adds the sample of one more turn. */
   void add(String metric, double value) {
     samples.computeIfAbsent(metric, first -> new ArrayList<>()).add(value);
   }

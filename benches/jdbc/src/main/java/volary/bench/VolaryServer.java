@@ -22,11 +22,11 @@ final class VolaryServer implements Server {
     this.address = address;
   }
 
-  /** Starts one, whose files are below a directory, and which may read files there. */
+  /** Starts a server. Its files are below the directory, and it may load files from there. */
   static VolaryServer start(Path directory) throws IOException, InterruptedException {
     ProcessBuilder builder = new ProcessBuilder(program().toString(), "local", "--listen=127.0.0.1:0", "--workers=" + WORKERS);
     builder.command().addAll(List.of("--data-dir=" + directory.resolve("data"), "--allow-root=" + directory));
-    // Settings of whoever runs the benchmark are not the benchmark's; nor is a volary.toml.
+    // Settings of the user, in variables or in a volary.toml, must not affect the benchmark.
     builder.environment().keySet().removeIf(name -> name.startsWith("VOLARY_"));
     builder.directory(directory.toFile());
     Child process = Child.start(builder, directory.resolve("volary.log"));
@@ -50,7 +50,7 @@ final class VolaryServer implements Server {
 
   @Override
   public void load(Path csv) throws SQLException {
-    // One on each worker: many shards are for many workers, and each takes its time, by which a small query would hide what is measured.
+    // One shard per worker. Each further shard takes time, which in a small query would hide the time of the rows.
     String shards = " WITH (shard_key = 'id', shards = " + WORKERS + ")";
     try (Connection connection = DriverManager.getConnection(database().url(address));
         Statement statement = connection.createStatement()) {

@@ -12,7 +12,7 @@ import java.util.stream.Collectors;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The whole benchmark, as small as it can be. How large its figures are is not looked at. */
+/** Runs the whole benchmark with the smallest size. The values are not checked. */
 class MainTest {
   @Test
   void everyVariantHasFiniteSamplesAndIsComparedWithItsOtherMode(@TempDir Path results) throws Exception {
