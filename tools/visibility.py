@@ -1,25 +1,33 @@
 """Finds what library crates make public although no other crate, binary, test, bench or fuzz target uses it.
 
-Names are looked up as words of the code outside the crate's `src`; the crate's own `tests` and `benches` count as
-outside. A type that nobody names still counts as used if it occurs in what another used item shows: the signature of a
-function, the public fields of a struct, the variants of an enum, the body of a trait, or the associated types of an
-implementation. Fields and the methods of traits have no visibility of their own to check.
+An item counts as used if its name occurs in code outside the crate's `src`; the crate's own `tests` and `benches` are
+outside. A type also counts as used if a used item shows it: in the signature of a function, the public fields of a
+struct, the variants of an enum, the body of a trait, or the associated types of an implementation. Fields and the
+methods of traits are not checked.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from comments import Finding
 from rust_source import Token, end_of_item, is_word, matching, split_comments, tokens_of, without_tests
 
-LIBRARIES = ["flight-proto", "node", "gather", "catalog", "planner", "worker", "gateway"]
-
 KINDS = {"fn", "struct", "enum", "union", "trait", "type", "const", "static", "mod"}
 QUALIFIERS = {"async", "unsafe", "extern"}
 
 # Public names that may be unused, with the reason.
 ALLOWED: dict[str, str] = {}
+
+
+def libraries(paths: Collection[Path]) -> list[str]:
+    """Returns the directories of the crates that have a library and no binary."""
+    crates = [path.parts[0] for path in paths if path.parts[1:] == ("src", "lib.rs")]
+    return [crate for crate in crates if not any(is_binary(path, crate) for path in paths)]
+
+
+def is_binary(path: Path, crate: str) -> bool:
+    return path == Path(crate, "src", "main.rs") or path.is_relative_to(Path(crate, "src", "bin"))
 
 
 @dataclass(frozen=True)
@@ -34,10 +42,10 @@ class Item:
 
 
 def unused(files: dict[Path, str]) -> Iterator[Finding]:
-    """Finds the public items of libraries that nobody else uses. `files` are the Rust files of the repository."""
+    """Finds public items that only their own library uses. `files` has the source of each Rust file by its path."""
     tokens = {path: tokens_of(split_comments(source)[0]) for path, source in files.items()}
     words = {path: words_of(found) for path, found in tokens.items()}
-    for library in LIBRARIES:
+    for library in libraries(files):
         own = [path for path in files if path.is_relative_to(Path(library, "src"))]
         outside = {word for path in files if path not in own for word in words[path]}
         items = [item for path in own if not is_test(path) for item in items_of(path, tokens[path])]
@@ -53,7 +61,7 @@ def is_test(path: Path) -> bool:
 
 
 def words_of(tokens: list[Token]) -> set[str]:
-    """Returns the names in code."""
+    """Returns all names and keywords in the code."""
     return {token.text for token in tokens if is_word(token.text)}
 
 
@@ -127,7 +135,7 @@ def read_implementation(path: Path, item: list[Token], items: list[Item]) -> Non
 
 
 def shown_by(kind: str, rest: list[Token]) -> set[str]:
-    """Returns the words that an item shows to its users, from what stands behind its name."""
+    """Returns the words that an item shows to its users. `rest` has the tokens after its name."""
     if kind == "fn":
         opening = next((at for at, token in enumerate(rest) if token.text == "{"), len(rest))
         return words_of(rest[:opening])

@@ -5,7 +5,7 @@ use std::time::Duration;
 use backon::{ExponentialBuilder, Retryable};
 use tokio::sync::{Mutex, oneshot};
 use volary_flight_proto::ids::{WorkerId, WriteId};
-use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use super::Catalog;
 use super::draft::Draft;
@@ -20,8 +20,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 impl Catalog {
-    /// Opens a write to a table. Queries do not see the rows that workers keep under its number
-    /// until [`Self::commit_write`].
+    /// Opens a write to a table. Queries see its rows only after [`Self::commit_write`].
     ///
     /// # Errors
     /// `NOT_FOUND` if the table was dropped, and the errors of the store.
@@ -60,16 +59,16 @@ impl Catalog {
                 sender.send(opened.map(|(value, write)| (value, OpenWrite::new(catalog, write))));
         });
         receiver.await.unwrap_or_else(|_| {
-            Err(Error::new(
-                ErrorCode::Cancelled,
-                "the gateway is shutting down",
-            ))
+            Err(
+                Error::new(ErrorCode::Cancelled, "the gateway is shutting down")
+                    .with_sqlstate(SqlState::AdminShutdown),
+            )
         })
     }
 
     /// Makes the rows of a write visible on all shards at once. If the table was being created by
-    /// this write, it becomes visible, too. Call it after every worker has answered that its rows
-    /// are durable.
+    /// this write, it becomes visible, too. The caller must first wait until every worker has
+    /// answered that its rows are durable.
     ///
     /// # Errors
     /// `NOT_FOUND` if the table was dropped in the meantime, `CANCELLED` if the write was aborted,
@@ -115,9 +114,9 @@ impl Catalog {
     }
 
     /// Aborts a write: queries never see its rows, and workers delete them. A table that the write
-    /// was creating is removed. Returns false if the write is not open. It was then aborted before,
-    /// or it was committed and its rows must be kept. So a statement that is cancelled during its
-    /// commit learns which of the two came first.
+    /// was creating is removed. Returns false if the write is not open: it was aborted before, or
+    /// it was committed and its rows must be kept. This tells a statement that is cancelled during
+    /// its commit whether the commit came first.
     ///
     /// # Errors
     /// The errors of the store.
@@ -138,12 +137,12 @@ impl Catalog {
         let aborted = aborting.retry(pauses).notify(|error, pause| {
             tracing::warn!(%write, %error, ?pause, "cannot abort a failed write yet; retrying");
         });
-        // The retries have no limit, so there is no error in the end.
+        // The retries have no limit, so this never returns an error.
         aborted.await.unwrap_or(false)
     }
 
-    /// Records that a worker holds no rows of these failed writes any more. When no worker does,
-    /// the write is forgotten.
+    /// Records that a worker holds no rows of these failed writes any more. A write is forgotten
+    /// when no worker holds rows of it.
     ///
     /// # Errors
     /// The errors of the store.
@@ -154,14 +153,14 @@ impl Catalog {
             .filter(|write| writes.contains(write))
             .collect();
         if pending.is_empty() {
-            return Ok(()); // nearly every report
+            return Ok(()); // the usual case
         }
         let reports = &self.inner.deletion_reports;
         reports
             .uncommitted
             .lock()
             .extend(pending.into_iter().map(|write| (write, worker)));
-        // The task that gets the turn commits what all others have recorded by then.
+        // The task that holds this lock commits what all tasks have recorded so far.
         let _turn = reports.commit_lock.lock().await;
         let mut by_write: BTreeMap<WriteId, BTreeSet<WorkerId>> = BTreeMap::new();
         for (write, worker) in std::mem::take(&mut *reports.uncommitted.lock()) {
@@ -180,9 +179,10 @@ impl Catalog {
     }
 }
 
-/// The workers that have deleted the rows of failed writes, until that is committed. It batches
-/// commits: after a large write has failed, thousands of workers report this at the same time. An
-/// entry is lost if its commit fails. Then the worker's next report adds it again.
+/// Reports of workers that have deleted the rows of failed writes, until they are committed.
+/// Commits are batched, because after a large write has failed, thousands of workers report at the
+/// same time. If a commit fails, its entries are lost, and the workers' next reports add them
+/// again.
 #[derive(Debug, Default)]
 pub(super) struct DeletionReports {
     uncommitted: parking_lot::Mutex<Vec<(WriteId, WorkerId)>>,

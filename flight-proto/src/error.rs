@@ -31,8 +31,7 @@ const SQLSTATE: &str = "volary-sqlstate";
 ///
 /// The message says *what* failed, *where* (table, shard, worker, file, column) and *what to do*.
 ///
-/// `{}` formats what clients are sent. `{:#}` is for logs: it also has the causes that the message
-/// leaves out.
+/// `{}` formats the text that clients get. `{:#}` is for logs: it adds the hidden causes.
 #[derive(Debug)]
 pub struct Error {
     code: ErrorCode,
@@ -41,7 +40,7 @@ pub struct Error {
     /// True if only logs show the source.
     is_source_hidden: bool,
     retry_after: Option<Duration>,
-    /// The code that is more precise than the one that follows from `code`.
+    /// An SQLSTATE code that is more precise than the one that follows from `code`.
     sqlstate: Option<SqlState>,
 }
 
@@ -61,7 +60,7 @@ impl Error {
         }
     }
 
-    /// Creates an error with its cause. The cause is kept for logs and shown after the message.
+    /// Creates an error with its cause. Clients and logs show the cause after the message.
     pub fn with_source(
         code: ErrorCode,
         message: impl Into<String>,
@@ -114,7 +113,7 @@ impl Error {
         self.sqlstate.unwrap_or_else(|| self.code.into())
     }
 
-    /// Says what went wrong more precisely than the code does.
+    /// Sets the SQLSTATE code, which is more precise than the error code.
     #[must_use]
     pub fn with_sqlstate(mut self, sqlstate: SqlState) -> Self {
         self.sqlstate = Some(sqlstate);
@@ -144,7 +143,7 @@ impl Error {
     }
 
     /// Adds the cause for logs. Clients do not see it, so the message must say what they need to
-    /// know. An error that has a source keeps that one.
+    /// know. An error that already has a source keeps it.
     #[must_use]
     fn with_hidden_source(
         mut self,
@@ -181,8 +180,8 @@ impl Error {
         Self::with_source(code, format!("{what}{advice}"), source).with_sqlstate(sqlstate)
     }
 
-    /// Creates the error of a library that writes a file. If an I/O error is among its causes, or
-    /// only in its text, this is the error of [`Error::io`]. Otherwise it is a bug.
+    /// Converts the error of a library that writes a file. If its causes or its text name an I/O
+    /// error, the result is that of [`Error::io`]. Any other error is a bug (`INTERNAL`).
     pub fn io_within(
         what: impl fmt::Display,
         error: impl StdError + Send + Sync + 'static,
@@ -205,13 +204,13 @@ impl Error {
                 text.push_str(": ");
                 text.push_str(&said);
             }
-            // The text of another error of ours has all of its causes but the hidden ones.
+            // The text of an `Error` already has all of its causes except the hidden ones.
             cause = next_cause(current).filter(|_| !current.is::<Self>());
         }
         truncate(text)
     }
 
-    /// Returns the causes that the text for clients does not have, each behind a colon.
+    /// Returns the causes that are missing in `text`, the text for clients, each after a colon.
     fn hidden_causes(&self, text: &str) -> String {
         let mut further = String::new();
         let mut cause = self.source();
@@ -241,8 +240,8 @@ fn next_cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdErr
     }
 }
 
-/// Returns the text of the innermost cause of an error. The errors that wrap it show it in a form
-/// for programmers, as tonic does with the sources of a status.
+/// Returns the text of the innermost cause of an error. The errors around it may show it in `Debug`
+/// format, as tonic does with the source of a status.
 pub fn innermost_cause(error: &(dyn StdError + 'static)) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
@@ -260,8 +259,8 @@ fn io_cause(error: &(dyn StdError + 'static)) -> Option<std::io::Error> {
             if let Some(code) = io.raw_os_error() {
                 return Some(std::io::Error::from_raw_os_error(code));
             }
-            // An error of the kind `Other` wraps another error. The text, which is searched below,
-            // may name that one.
+            // An error of the kind `Other` wraps another error, which the search of the text below
+            // may find.
             if io.kind() != std::io::ErrorKind::Other {
                 return Some(io.kind().into());
             }
@@ -274,12 +273,11 @@ fn io_cause(error: &(dyn StdError + 'static)) -> Option<std::io::Error> {
     Some(std::io::Error::from_raw_os_error(code))
 }
 
-/// Formats a time for people: `300 ms`, `2 s`.
+/// Formats a time for people, rounded up: `300 ms`, `2 s`.
 fn format_rounded(time: Duration) -> String {
-    if time < Duration::from_secs(1) {
-        format!("{} ms", time.as_millis().div_ceil(100) * 100)
-    } else {
-        format!("{:.0} s", time.as_secs_f64())
+    match time.as_millis() {
+        millis @ ..=900 => format!("{} ms", millis.div_ceil(100) * 100),
+        millis => format!("{} s", millis.div_ceil(1000)),
     }
 }
 
@@ -356,8 +354,8 @@ impl From<Status> for Error {
     fn from(status: Status) -> Self {
         let code = ErrorCode::from_grpc(status.code());
         let text = status.message();
-        // A Volary node puts the code in front of the text. It is removed, so that it is not said
-        // twice.
+        // A Volary node puts the code in front of the text. It is removed here, because
+        // `Error::text` adds it again.
         let message = text
             .strip_prefix(code.name())
             .and_then(|rest| rest.strip_prefix(": "))
@@ -378,8 +376,8 @@ impl From<Status> for Error {
     }
 }
 
-/// Why a call broke on this side of the connection. A status that another node has sent has no such
-/// cause.
+/// The cause of a call that broke on this side of the connection. A status that another node has
+/// sent has no such cause.
 struct BrokenCall(Status);
 
 impl BrokenCall {
@@ -412,8 +410,8 @@ impl StdError for BrokenCall {
     }
 }
 
-/// Returns the time after which a call may be sent again. Returns `None` also for a negative
-/// number, by which the server says that the call must not be sent again.
+/// Returns the time after which a call may be retried. Returns `None` also for a negative number,
+/// with which the server forbids a retry.
 fn retry_pushback(status: &Status) -> Option<Duration> {
     let after_ms = status.metadata().get(RETRY_PUSHBACK)?.to_str().ok()?;
     after_ms.parse().map(Duration::from_millis).ok()

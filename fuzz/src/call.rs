@@ -22,7 +22,7 @@ const MAX_MESSAGES: usize = 8;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A Flight service that is called with bytes, as its listener calls it.
-pub struct Server<S: FlightService> {
+pub(crate) struct Server<S: FlightService> {
     service: FlightServiceServer<S>,
     gate: Option<Arc<dyn Gate>>,
     runtimes: Runtimes,
@@ -31,14 +31,14 @@ pub struct Server<S: FlightService> {
 /// The answer to a call.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// How the call ended, or `None` if its end was not waited for.
+    /// How the call ended, or `None` if its end was not read.
     pub code: Option<Code>,
     /// The messages, undecoded.
     pub messages: Vec<Bytes>,
 }
 
 impl Answer {
-    /// Returns whether the call has not failed. It ended without an error or was still going on.
+    /// Returns whether the call ended without an error, or had not ended yet.
     pub fn is_ok(&self) -> bool {
         matches!(self.code, None | Some(Code::Ok))
     }
@@ -46,7 +46,7 @@ impl Answer {
 
 impl<S: FlightService> Server<S> {
     /// Creates a server. Calls are polled on the I/O runtime, like those of the listener. `gate` is
-    /// what the listener asks before each call.
+    /// the check that a listener makes before each call.
     pub fn new(service: S, gate: Option<Arc<dyn Gate>>, runtimes: Runtimes) -> Self {
         Self {
             service: FlightServiceServer::new(service),

@@ -5,22 +5,21 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::large_stack;
 use crate::seeds::{Seed, write_if_asked};
 
 /// Maximum size of a single allocation, in bytes. libFuzzer's `-malloc_limit_mb` needs a sanitizer.
 const MAX_ALLOCATION_BYTES: usize = 512 << 20;
 
-/// Stack size of a node's own threads, in bytes.
-const STACK_BYTES: usize = 16 << 20;
-
-/// Maximum processor time for one input. libFuzzer's own `-timeout` uses a signal, which works only
-/// if the fuzzing thread receives it.
+/// Maximum processor time for one input, or for one call of an input with several calls.
+/// libFuzzer's own `-timeout` uses a signal, which works only if the fuzzing thread receives it.
 const MAX_PROCESSOR_TIME: Duration = Duration::from_secs(20);
 
-/// Maximum elapsed time for one input, which also ends an input that only waits.
+/// Maximum elapsed time for one input, or for one call of it. It also ends an input that only
+/// waits.
 const MAX_ELAPSED_TIME: Duration = Duration::from_secs(300);
 
-/// Number of inputs so far that may take long.
+/// Number of time limits that were started so far.
 static INPUTS: AtomicUsize = AtomicUsize::new(0);
 
 /// Number of panics in dependencies so far.
@@ -48,12 +47,12 @@ pub fn start(target: &str, seeds: fn() -> Vec<Seed>) {
     write_if_asked(target, seeds);
 }
 
-/// Returns the number of panics in dependencies that were contained so far.
-pub fn dependency_panics() -> usize {
+/// Returns the number of panics in dependencies so far.
+pub(crate) fn dependency_panics() -> usize {
     DEPENDENCY_PANICS.load(Ordering::SeqCst)
 }
 
-/// Starts the time limit of an input.
+/// Starts the time limits of an input or of its next call.
 pub(crate) fn begin_input() {
     INPUTS.fetch_add(1, Ordering::SeqCst);
 }
@@ -88,16 +87,10 @@ fn processor_time() -> Duration {
     Duration::from_millis(10 * ticks)
 }
 
-/// Runs `work` on a stack as large as the stacks of a node's threads.
+/// Runs the work for one input on a stack as large as the stacks of a node's threads.
 pub fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     begin_input();
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-        let running = thread.spawn_scoped(scope, work).expect("there are threads");
-        running
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    large_stack::run(work)
 }
 
 /// Returns the position of a panic if it is in a dependency. The paths of crates from registries
@@ -122,7 +115,7 @@ fn record_panic(place: String, panic: &PanicHookInfo<'_>) {
     }
 }
 
-/// The system's allocator with a limit. It refuses allocations that no message can justify.
+/// The system's allocator with a limit. An allocation that no message can justify ends the process.
 struct Limited;
 
 #[global_allocator]

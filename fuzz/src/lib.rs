@@ -1,8 +1,8 @@
 //! The code that the fuzz targets share. A target takes bytes as they may come from the network. It
 //! gives them to a node's Flight service, as a listener would, or to a function of `flight-proto`.
 //!
-//! Our own code must never panic, no allocation may be absurdly large, and a node whose
-//! dependencies panic must go on serving ([`guard`]). `README.md` says how to run the targets.
+//! Our own code must never panic, no allocation may exceed a limit, and a node must continue to
+//! serve after a dependency panics ([`guard`]). `README.md` says how to run the targets.
 
 /// Calls a node's service in the way that its listener does.
 pub mod call;
@@ -10,8 +10,10 @@ pub mod call;
 mod directory;
 /// Runs a gateway in this process.
 pub mod gateway;
-/// Checks for what no input may cause.
+/// Detects panics, large allocations and long computations, which no input may cause.
 pub mod guard;
+/// Runs work on a stack as large as those of a node's threads.
+mod large_stack;
 /// Seals messages with any content.
 pub mod seal;
 /// Makes the inputs that fuzzing starts from.

@@ -8,7 +8,7 @@ use prost::encoding::{decode_varint, encode_varint};
 /// Maximum nesting depth of messages that are split. Decoders stop at 100 levels.
 const MAX_LEVELS: usize = 110;
 
-/// Share of plain mutations: one change in this number is left to libFuzzer.
+/// One mutation in this number is left to libFuzzer.
 const PLAIN_ONE_IN: u64 = 4;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -26,8 +26,8 @@ enum Value {
     Message(Vec<Field>),
 }
 
-/// Mutates the input of a target, whose input is a message after `head` bytes that say what to do
-/// with it. Call it in `fuzz_mutator!`, with its arguments.
+/// Mutates an input that consists of `head` bytes and a message. The bytes choose what a target
+/// does with the message. Call it in `fuzz_mutator!`, with its arguments.
 pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32, head: usize) -> usize {
     let mut random = Random(u64::from(seed) << 1 | 1);
     if size > head
@@ -63,7 +63,7 @@ pub fn decode_list(mut bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Encodes items so that [`decode_list`] can read them.
-pub fn encode_list<T: AsRef<[u8]>>(items: impl IntoIterator<Item = T>) -> Vec<u8> {
+pub(crate) fn encode_list<T: AsRef<[u8]>>(items: impl IntoIterator<Item = T>) -> Vec<u8> {
     let fields = items.into_iter().map(|item| Field {
         number: 1,
         value: Value::Bytes(item.as_ref().to_vec()),
@@ -198,7 +198,7 @@ fn change_at(fields: &mut Vec<Field>, index: usize, donor: Option<Field>, random
         }
         (3, Some(donor)) => fields.insert(index, donor),
         (4, Some(donor)) => fields[index].value = donor.value,
-        // The alternatives of a message have small, consecutive numbers.
+        // The alternatives of a `oneof` have small, consecutive field numbers.
         (5, _) => fields[index].number = 1 + random.below(40) as u64,
         // Puts a copy of the field into the field itself.
         (6, _) => {

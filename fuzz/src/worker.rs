@@ -48,10 +48,11 @@ use crate::gateway::{Gateway, UNREACHABLE_ADDRESS};
 use crate::guard;
 use crate::seal::{VALID_FOR, sealer};
 
-/// Number of fragments and of parts that may run or be in the process of being dropped.
+/// Maximum number of fragments, relays or parts that may run or wait. Those that are being dropped
+/// still count.
 const PLACES: usize = 64;
 
-/// The name that the worker has for its present start. Writes are addressed to it.
+/// The name of the worker's present start. Writes are addressed to it.
 pub const INSTANCE: &str = "the first start";
 
 /// The write whose rows the worker holds. It is the first write of each table.
@@ -147,7 +148,7 @@ impl Worker {
     /// Calls the worker with these messages.
     ///
     /// # Panics
-    /// If the worker no longer serves because a dependency has panicked.
+    /// Panics if the worker no longer serves because a dependency has panicked.
     pub fn call<T: AsRef<[u8]>>(&self, rpc: &str, messages: impl IntoIterator<Item = T>) -> Answer {
         let answer = self.server.call(rpc, HeaderMap::new(), messages);
         let contained = guard::dependency_panics();
@@ -200,7 +201,11 @@ pub fn put(descriptor: Vec<u8>, rows: &RecordBatch) -> Vec<Vec<u8>> {
 }
 
 /// Returns the messages of a DoPut with this batch, encoded with these options.
-pub fn put_with(descriptor: Vec<u8>, rows: &RecordBatch, options: IpcWriteOptions) -> Vec<Vec<u8>> {
+pub(crate) fn put_with(
+    descriptor: Vec<u8>,
+    rows: &RecordBatch,
+    options: IpcWriteOptions,
+) -> Vec<Vec<u8>> {
     let messages = FlightDataEncoderBuilder::new()
         .with_options(options)
         .with_flight_descriptor(Some(FlightDescriptor::new_cmd(descriptor)))

@@ -9,9 +9,9 @@ pub mod nodes;
 /// Makes seeds from the texts of statements.
 pub mod statements;
 
-use crate::guard;
+use crate::large_stack;
 
-/// Environment variable that asks for writing the seeds. Its value is the directory for them.
+/// Environment variable that makes a target write its seeds. Its value is the directory for them.
 const DIRECTORY: &str = "VOLARY_FUZZ_WRITE_SEEDS";
 
 /// A seed: the name of its file, and the input.
@@ -24,7 +24,7 @@ pub(crate) fn write_if_asked(target: &str, seeds: fn() -> Vec<Seed>) {
     };
     let directory = Path::new(&directory).join(target);
     std::fs::create_dir_all(&directory).expect("a directory for seeds");
-    for (name, input) in guard::on_large_stack(seeds) {
+    for (name, input) in large_stack::run(seeds) {
         std::fs::write(directory.join(name), input).expect("seeds can be written");
     }
     std::process::exit(0);

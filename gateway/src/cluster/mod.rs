@@ -1,14 +1,13 @@
 //! A worker joins ([`Cluster::join`]) and gets an id that the [`Catalog`] keeps. From then on the
-//! gateway asks it for its report (`Cluster::ask_workers`). Whether a worker is alive is known
-//! only here, and is forgotten when the gateway ends. The next gateway asks all workers that the
-//! catalog knows. A worker that no gateway asks any more joins again. A query calls
-//! [`Cluster::client`] for the workers that hold its shards, whether they are known to be alive or
-//! not: the deadline of the connection shows whether they are.
+//! gateway asks it for its report (`Cluster::ask_workers`). This module keeps in memory which
+//! workers are alive. After a restart, the gateway asks all workers that the catalog knows. A
+//! worker that has not been asked for a long time joins again. A query connects to the workers that
+//! hold its shards ([`Cluster::client`]) even if they are not known to be alive. If one is dead,
+//! the connection fails at its deadline.
 
 /// Sends calls to workers.
 mod calls;
-/// Handles the messages that workers send by themselves: that they have started, and that they are
-/// going to stop.
+/// Handles the messages with which workers join and leave the cluster.
 mod joining;
 /// Remembers which workers have joined or answered since the gateway started, and when the gateway
 /// last heard from each of them.
@@ -68,8 +67,8 @@ pub struct Cluster {
     membership_sealer: Sealer,
     sealer: Sealer,
     has_secret: bool,
-    /// Serializes joins. If two processes with one data directory join at the same time, one of
-    /// them is second and can be refused.
+    /// Serializes joins. If two processes that share a data directory join at the same time, the
+    /// second one can be refused.
     join_lock: Mutex<()>,
 }
 
@@ -128,7 +127,7 @@ impl Cluster {
         self.has_secret
     }
 
-    /// Returns what seals and opens the messages of the cluster.
+    /// Returns the sealer for the messages of the cluster.
     pub fn sealer(&self) -> &Sealer {
         &self.sealer
     }
@@ -150,13 +149,14 @@ impl Cluster {
         (serves && !uri.is_empty()).then_some(uri)
     }
 
-    /// Returns the name of the worker's start that has adopted this catalog, and so takes its rows.
-    /// If no such start is known, because this gateway or the worker has just started, the worker
-    /// is asked.
+    /// Returns the id of the worker's instance that has adopted this catalog. Only this instance
+    /// takes rows. If it is not known, because this gateway or the worker has just started, the
+    /// worker is asked.
     ///
     /// # Errors
-    /// `UNAVAILABLE`, with the worker's name, if the worker does not report within `timeout`. Also
-    /// the errors of a worker that refuses to report, and those of `Self::refuse_conflicts`.
+    /// `UNAVAILABLE`, with the worker's name, if the worker cannot be reached or does not adopt
+    /// the catalog within `timeout`. Any other error of asking the worker is returned at once, such
+    /// as `DEADLINE_EXCEEDED` if the worker hangs. Also the errors of `Self::refuse_conflicts`.
     pub(crate) async fn wait_for_instance(
         &self,
         worker: WorkerId,
@@ -164,22 +164,25 @@ impl Cluster {
     ) -> Result<String> {
         let mut last_error = None;
         let reporting = async {
+            let adopted_instance = || {
+                let worker = self.known_workers.get(worker)?;
+                worker.report?.adopted.then_some(worker.instance)
+            };
             loop {
-                if let Some(member) = self.known_workers.get(worker)
-                    && member.report.is_some_and(|report| report.adopted)
-                {
-                    return Ok(member.instance);
+                if let Some(instance) = adopted_instance() {
+                    return Ok(instance);
                 }
-                // A worker whose rows are in conflict with the catalog would refuse new rows.
+                // A worker whose rows conflict with the catalog would refuse new rows.
                 self.refuse_conflicts()?;
                 match self.ask(worker).await.1 {
+                    Ok(()) if adopted_instance().is_some() => continue,
                     Ok(()) => {}
                     Err(error) if error.code() == ErrorCode::Unavailable => {
                         last_error = Some(error);
-                        tokio::time::sleep(QUESTION_PAUSE).await;
                     }
                     Err(error) => return Err(error),
                 }
+                tokio::time::sleep(QUESTION_PAUSE).await;
             }
         };
         let reported = tokio::time::timeout(timeout, reporting).await;
@@ -201,8 +204,8 @@ impl Cluster {
         self.known_workers.live_workers()
     }
 
-    /// Refuses a statement that needs all of these workers if one of them is lost, or has been
-    /// missing for too long since the gateway started.
+    /// Refuses a statement that needs all of these workers if one of them is missing: it is lost,
+    /// or it has neither joined nor answered for too long since the gateway started.
     ///
     /// # Errors
     /// `UNAVAILABLE`, with the name of the missing worker. Also the errors of

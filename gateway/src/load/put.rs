@@ -31,7 +31,7 @@ const BATCHES_AHEAD: usize = 2;
 /// the network, so only much larger ones are split. Each part of a split batch is sent with all
 /// strings of the batch.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
-/// How often the progress of a worker is checked within the timeout.
+/// Number of checks of a worker's progress within the idle timeout.
 const CHECKS_PER_TIMEOUT: u32 = 8;
 
 /// A future that sends the batches of its [`RowSender`] to the worker. It returns the worker's
@@ -39,8 +39,8 @@ const CHECKS_PER_TIMEOUT: u32 = 8;
 pub type PutFuture = Pin<Box<dyn Future<Output = Result<(WorkerId, WriteResult)>> + Send>>;
 
 /// Prepares a stream to each of the table's workers, in the order of the workers. A stream is
-/// opened when there are rows for it. `idle` is how long a worker may send no sign of life, or take
-/// no rows.
+/// opened when there are rows for it. `idle` is the maximum time for which a worker may send no
+/// keep-alive, or take no rows.
 pub fn open(
     cluster: &Arc<Cluster>,
     idle: Duration,
@@ -127,7 +127,7 @@ impl PutStream {
             let answered = client.do_put(messages).await;
             let mut answers = answered.map_err(worker_error)?.into_inner();
             let mut last = None;
-            // All answers but the last are empty: they are signs of life.
+            // All answers but the last are empty keep-alives.
             while let Some(answer) = answers.message().await.map_err(worker_error)? {
                 answer_progress.lock().last_heard = Instant::now();
                 last = Some(answer);
@@ -174,8 +174,8 @@ fn check_stored_rows(sent: u64, result: &WriteResult) -> Result<()> {
 /// The reason why rows could not be encoded, if that happened.
 type EncodeFailure = Arc<Mutex<Option<FlightError>>>;
 
-/// Returns the rows as messages. The first message says which write they belong to. The stream ends
-/// early if rows cannot be encoded.
+/// Returns the rows as messages. The first message has the sealed `WriteRequest`. If rows cannot
+/// be encoded, the stream ends early and the error is put into `encode_failure`.
 fn messages(
     table: &Table,
     sealed: Bytes,
@@ -194,8 +194,8 @@ fn messages(
     FlightMessages(messages)
 }
 
-/// A stream of messages, as a type without lifetimes. The compiler cannot prove that a `BoxStream`
-/// within a future is `Send` (rust-lang/rust#100013).
+/// A stream of messages, as a type without lifetimes. Without it, the compiler cannot prove that a
+/// future with a `BoxStream` is `Send` (rust-lang/rust#100013).
 struct FlightMessages(BoxStream<'static, FlightData>);
 
 impl Stream for FlightMessages {
@@ -208,20 +208,20 @@ impl Stream for FlightMessages {
 
 /// The progress of a worker, as far as this gateway knows it.
 struct WorkerProgress {
-    /// Time at which the worker last sent something. It sends signs of life all the time, also
-    /// while it sorts and syncs, which may take long.
+    /// Time at which the worker last sent something. It sends keep-alives even during a long sort
+    /// or sync.
     last_heard: Instant,
-    /// Since when there are rows that the worker does not take. `None` while the worker waits for
-    /// rows.
+    /// Time at which the last batch was handed to the stream. `None` if the stream has asked for
+    /// the next batch and there is none yet.
     waiting_since: Option<Instant>,
-    /// Number of rows that were handed to the worker.
+    /// Number of rows that were handed to the stream.
     rows: u64,
 }
 
 impl WorkerProgress {
     fn check(&self, idle: Duration, name: &str) -> Result<()> {
         let did_not = if self.last_heard.elapsed() > idle {
-            "sent no sign of life"
+            "sent nothing"
         } else if self
             .waiting_since
             .is_some_and(|since| since.elapsed() > idle)

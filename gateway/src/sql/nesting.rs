@@ -1,7 +1,7 @@
-//! The parser bounds parentheses and prefixes, but it builds `a OR b OR c …` in a loop: the tree is
-//! as deep as the chain is long. The visitors of the tree, the planner and the optimizer then walk
-//! it recursively. A chain that is long enough would overflow the stack, and that ends the process.
-//! So this module counts chains in the tokens.
+//! The parser limits how deeply parentheses and prefix operators are nested, but it builds a chain
+//! such as `a OR b OR c …` in a loop: the tree is as deep as the chain is long. The visitors of the
+//! tree, the planner and the optimizer then walk it recursively. A chain that is long enough would
+//! overflow the stack, and that ends the process. So this module counts chains in the tokens.
 //!
 //! A keyword that begins a clause ends the chains before it, but only where the parser takes it for
 //! a keyword: almost every keyword is a name where the parser expects an operand, as in `window +
@@ -13,43 +13,46 @@ use volary_flight_proto::{Error, Result, SqlState};
 
 use super::tokens::is_text;
 
-/// The most operators of one chain, together with those of the expressions around it. The stacks of
-/// the CPU runtime's threads hold several times as many.
+/// Maximum number of operators of one chain, together with those of the expressions around it. The
+/// stacks of the CPU runtime's threads hold several times as many.
 const MAX_DEPTH: usize = 2_000;
 
-/// What a joined table adds to a chain. The planner takes far longer over a join than over an
-/// operator.
+/// Number of operators that a joined table counts as. The planner needs far more time for a join
+/// than for an operator.
 const JOIN: usize = 10;
 
-/// What an operator other than AND and OR adds to a chain. At each such operator, the planner asks
-/// again for the types of both sides, so planning takes the third power of the chain's length.
+/// Number of operators that each operator except AND and OR counts as. At each of them, the planner
+/// computes the types of both sides again, so the time for planning grows with the third power of
+/// the chain's length.
 pub(crate) const TYPED: usize = 4;
 
-/// The most nested parentheses, brackets and CASE expressions. The parser's own limit is lower, but
-/// it does not apply everywhere: the parser reads types within types without counting them.
+/// Maximum number of nested parentheses, brackets and CASE expressions. The parser's own limit is
+/// lower, but it does not apply everywhere: the parser reads types within types without counting
+/// them.
 const MAX_OPEN: usize = 250;
 
-/// The most queries and joined tables of a whole statement. A chain of CTEs is not a chain of
-/// tokens, but the plan of each CTE contains the plan of the CTE before it. The resulting plan must
-/// not be too deep to be dropped.
+/// Maximum number of queries and joined tables of a whole statement. A chain of CTEs is not a chain
+/// of tokens, but the plan of each CTE contains the plan of the CTE before it. The resulting plan
+/// must not be too deep to be dropped.
 const MAX_QUERIES: usize = 4_000;
 
-/// The most levels that the parser descends without counting, such as types in `STRUCT<a STRUCT<…`.
+/// Maximum number of levels that the parser descends without counting them, such as types in
+/// `STRUCT<a STRUCT<…`.
 const MAX_DESCENTS: usize = 500;
 
-/// What an EXPLAIN (which may explain another EXPLAIN) or a PRIOR adds to the descents.
+/// Number of descents that an EXPLAIN (which may explain another EXPLAIN) or a PRIOR counts as.
 const LARGE_DESCENT: usize = 25;
 
-/// Levels of how tightly operators bind. A tree is at most as deep as the sum of the chains of its
-/// levels.
+/// Precedence levels of operators, the loosest first. The depth of a tree is at most the sum of the
+/// lengths of its chains at all levels.
 const SET_LEVEL: usize = 0;
 const OR_LEVEL: usize = 1;
 const AND_LEVEL: usize = 2;
 const OTHER_LEVEL: usize = 3;
 const LEVEL_COUNT: usize = 4;
 
-/// The most parts of a name, as in `a.b.c`, that can stand for a column of a table. Each further
-/// part reads a field of a struct, which adds one level.
+/// Maximum number of parts of a name, as in `a.b.c`, that can stand for a column of a table. Each
+/// further part reads a field of a struct, which adds one level.
 const NAME_PARTS: usize = 4;
 
 /// Refuses a statement whose tree would be too deep.
@@ -124,9 +127,9 @@ struct NestingScan {
     last_role: TokenRole,
     /// The keyword of the last token, if that was a word without quotes.
     last_word: Option<Keyword>,
-    /// Says whether the last token was a FROM where an operand was expected. The parser takes it
-    /// for a name, or for a clause after a name that looks like an operator. The token after it
-    /// tells which.
+    /// Says whether the last token was a FROM where an operand was expected. The parser takes the
+    /// FROM for a name, or for the beginning of a clause if the word before it is a name that looks
+    /// like an operator. The token after the FROM tells which.
     is_after_from: bool,
     /// Says whether the scan is within IS [NOT] DISTINCT FROM.
     is_in_is_distinct: bool,
@@ -149,15 +152,19 @@ impl NestingScan {
         match word {
             // A word after a period is a part of a name, and no keyword.
             Some(_) if self.name_parts > 0 && self.last_role == TokenRole::Operator => {
+                self.is_after_from = false;
                 self.last_role = TokenRole::Operand;
             }
             Some(word) => {
                 self.name_parts = 0;
                 self.add_word(word);
+                self.is_after_from = word == Keyword::FROM && self.last_role == TokenRole::Operand;
             }
-            None => self.add_symbol(token),
+            None => {
+                self.add_symbol(token);
+                self.is_after_from = false;
+            }
         }
-        self.is_after_from = word == Some(Keyword::FROM) && self.last_role == TokenRole::Operand;
         self.is_in_is_distinct = match word {
             Some(Keyword::IS) => true,
             Some(Keyword::NOT | Keyword::DISTINCT) => self.is_in_is_distinct,
@@ -217,9 +224,9 @@ impl NestingScan {
         }
     }
 
-    /// Handles a word without quotes. The words that this function counts are counted even where an
-    /// operand is expected: what looks like an operator before them may be an alias, and then no
-    /// operand follows.
+    /// Handles a word without quotes. The words that this function itself counts are counted even
+    /// where an operand is expected: the word before may be an alias that looks like an operator,
+    /// and then no operand follows.
     fn add_word(&mut self, word: Keyword) {
         match word {
             Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT => {
@@ -240,7 +247,11 @@ impl NestingScan {
                     Keyword::EXPLAIN | Keyword::PRIOR => self.descents += LARGE_DESCENT,
                     _ => {}
                 }
-                if self.last_role == TokenRole::Operator || self.is_after_from {
+                // After a FROM that may be a name, an operator is counted, although a table may
+                // have its name.
+                let is_operand = self.last_role == TokenRole::Operator
+                    || (self.is_after_from && !is_any_operator(word));
+                if is_operand {
                     self.add_operand(word);
                 } else {
                     self.add_keyword(word);
@@ -395,7 +406,12 @@ impl NestingScan {
     }
 }
 
-/// Returns whether a word is an operator that stands between operands or after one.
+fn is_any_operator(word: Keyword) -> bool {
+    matches!(word, Keyword::AND | Keyword::OR) || is_operator(word)
+}
+
+/// Returns whether a word, other than AND and OR, is an operator that stands between operands or
+/// after one.
 fn is_operator(word: Keyword) -> bool {
     matches!(
         word,
@@ -474,6 +490,8 @@ mod tests {
             ("values * ", "from", " * "),
             ("a, distinct * ", "from", " * "),
             ("1 * ", "select * from", " * "),
+            ("1 LIKE ", "from", " LIKE "),
+            ("", "t.from", " LIKE "),
             ("", "CASE WHEN a THEN b ELSE c END", " + "),
             ("", "sum(a) OVER window", " + "),
             ("", "median(a) WITHIN GROUP (ORDER BY a)", " + "),
@@ -488,6 +506,14 @@ mod tests {
             ("a", "", ".b"),
         ] {
             let chain = format!("SELECT {first}{}", vec![operand; 550].join(operator));
+            assert!(is_refused(&chain), "{operator}{operand}");
+        }
+        for (first, operand, operator) in [
+            ("", "t.from", " AND "),
+            ("a AND ", "from", " AND "),
+            ("a OR ", "from", " OR "),
+        ] {
+            let chain = format!("SELECT {first}{}", vec![operand; 3_000].join(operator));
             assert!(is_refused(&chain), "{operator}{operand}");
         }
     }

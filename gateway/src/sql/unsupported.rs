@@ -26,9 +26,11 @@ struct UnsupportedSyntax;
 impl QueryVisitor for UnsupportedSyntax {
     fn enter(&mut self, query: &Query) -> Result<()> {
         let mut sides = vec![query.body.as_ref()];
+        // The ORDER BY of a set operation knows only the names of the result's columns.
+        let mut order_by = query.order_by.as_ref();
         while let Some(side) = sides.pop() {
             match side {
-                SetExpr::Select(select) => merged_columns::check(select)?,
+                SetExpr::Select(select) => merged_columns::check(select, order_by)?,
                 SetExpr::SetOperation {
                     op,
                     set_quantifier,
@@ -44,6 +46,7 @@ impl QueryVisitor for UnsupportedSyntax {
                             "{op} ALL is not supported; leave ALL out, or add row_number() OVER (PARTITION BY all columns) as a column to both sides before"
                         )));
                     }
+                    order_by = None;
                     sides.extend([left.as_ref(), right.as_ref()]);
                 }
                 _ => {}
@@ -69,8 +72,8 @@ impl QueryVisitor for UnsupportedSyntax {
 }
 
 /// Refuses three kinds of plans:
-/// - Subqueries from which the planner would move conditions on outer columns out of a place where
-///   they must stay.
+/// - Subqueries whose conditions on outer columns the planner would move, although they must stay
+///   where they are.
 /// - Window functions that look ahead over NULLs.
 /// - Operators that rely on unique keys although `unnest` repeats the keys.
 ///
@@ -113,8 +116,8 @@ pub(crate) fn check_plan(plan: &LogicalPlan) -> Result<()> {
 
 /// Returns why a correlated subquery must be refused, or `None`. The planner turns such a subquery
 /// into a join, and the subquery's conditions on outer columns into conditions of the join. This is
-/// wrong if an operator between them depends on which rows the conditions leave
-/// (apache/datafusion#24960, #25283, #25507, #25519).
+/// wrong if an operator between the old and the new place of a condition depends on which rows the
+/// condition leaves (apache/datafusion#24960, #25283, #25507, #25519).
 fn correlation_refusal(subquery: &LogicalPlan, is_predicate: bool) -> DfResult<Option<String>> {
     let mut walk = CorrelationWalk {
         is_predicate,

@@ -83,7 +83,7 @@ impl Entry {
     pub(super) fn new(issuer: Issuer, text: &str) -> Self {
         Self {
             issuer,
-            text: url_credentials::listable_text(&without_passwords(&truncated(text))).into_owned(),
+            text: listable_text(text),
             started: SystemTime::now(),
             started_at: Instant::now(),
             phases: Mutex::default(),
@@ -181,7 +181,7 @@ impl Entry {
             Fate::Open | Fate::Committing => (ErrorCode::Cancelled, "it was ended".to_owned()),
         };
         let error = Error::new(code, format!("query {id}: {why}"));
-        // Of the limits, only that of the memory ends a statement that runs.
+        // A running statement is ended with this code only if memory runs out.
         match code {
             ErrorCode::ResourceExhausted => error.with_sqlstate(SqlState::OutOfMemory),
             _ => error,
@@ -228,11 +228,33 @@ impl Entry {
     }
 }
 
+/// Returns the beginning of a statement's text, without passwords.
+fn listable_text(text: &str) -> String {
+    // The credentials of a URL could not be recognized any more if the text was cut within them.
+    let text = truncated(&url_credentials::listable_text(text));
+    without_passwords(&text).into_owned()
+}
+
 fn truncated(text: &str) -> String {
     let end = text.floor_char_boundary(MAX_TEXT_BYTES);
     if end == text.len() {
         text.to_owned()
     } else {
         format!("{}…", &text[..end])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_hidden_where_the_text_is_cut_within_their_url() {
+        let copy = "COPY t FROM 'https://ada:secret";
+        let comment = format!("/*{}*/", " ".repeat(MAX_TEXT_BYTES - copy.len() - 4));
+        let statement = format!("{comment}{copy}word@host/a.csv'");
+        let listed = listable_text(&statement);
+        assert!(!listed.contains("secret"), "{listed}");
+        assert!(listed.contains("COPY t FROM 'https://***@"), "{listed}");
     }
 }

@@ -23,7 +23,7 @@ const TOO_LATE: &str = "DEADLINE_EXCEEDED";
 const INVALID: &str = "INVALID_ARGUMENT";
 const CLOSED: &str = "the connection is closed";
 pub(super) const SPILLS: &str = "spills, or RESOURCE_EXHAUSTED";
-const FORGOTTEN: &str = "the one that was not used for longest is forgotten";
+const FORGOTTEN: &str = "the least recently used one is forgotten";
 
 pub(super) const RUNNING: &str = "running statements";
 pub(super) const OPERATORS: &str = "memory of operators";
@@ -82,21 +82,21 @@ fn node_limits(config: &Config) -> Vec<GatewayLimit> {
         )
         .with_setting("gateway.query.max_sessions"),
         bytes(
-            "plans that are kept for their tickets",
+            "plans kept between GetFlightInfo and DoGet",
             query.kept_plans.bytes(),
-            "one of them is planned again",
+            "the statement is planned again",
         )
         .with_setting("gateway.query.kept_plans"),
         bytes(
-            "plans that are used again",
+            "generic plans",
             query.generic_plans.bytes(),
-            "one of them is planned again",
+            "the statement is planned again",
         )
         .with_setting("gateway.query.generic_plans"),
         count(
             "polled statements",
             MAX_POLLED,
-            "run when their rows are asked for",
+            "start when their rows are fetched",
         ),
         count(
             "statements that have ended and are listed",
