@@ -149,7 +149,7 @@ pub struct WorkerReport {
     pub bytes: u64,
     /// Ids of failed writes whose rows the worker has deleted.
     #[prost(uint64, repeated, tag = "8")]
-    pub collected_writes: Vec<u64>,
+    pub deleted_writes: Vec<u64>,
     /// Says whether the worker is draining before it stops.
     #[prost(bool, tag = "9")]
     pub draining: bool,

@@ -44,7 +44,7 @@ pub struct JoinResponse {
     pub key: bytes::Bytes,
     /// How often the worker is asked for its report at first, in milliseconds.
     #[prost(uint32, tag = "4")]
-    pub heartbeat_ms: u32,
+    pub report_interval_ms: u32,
 }
 
 /// Says that a worker is going to stop. It is sealed like a [`JoinRequest`].

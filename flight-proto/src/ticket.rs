@@ -48,7 +48,7 @@ pub struct FragmentTicket {
     pub batch_bytes: u64,
     /// Maximum total size, in bytes, of rows by bucket that the worker may send in a single round.
     #[prost(uint64, tag = "10")]
-    pub small_bytes: u64,
+    pub single_round_bytes: u64,
     /// The workers whose rows this worker merges, if the fragment
     /// [relays](crate::fragment::Relayed). The worker may itself be one of them.
     #[prost(message, repeated, tag = "11")]

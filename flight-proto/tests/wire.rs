@@ -129,7 +129,7 @@ fn a_fragment_ticket_has_its_bytes() {
         ],
         snapshot: Some(snapshot()),
         batch_bytes: 1 << 20,
-        small_bytes: 1 << 16,
+        single_round_bytes: 1 << 16,
         members: Vec::new(),
         announced: Vec::new().into(),
         lineage: None,
@@ -346,7 +346,7 @@ fn what_workers_and_gateways_tell_each_other_has_its_bytes() {
         worker_id: 5,
         cluster_id: "c".to_owned(),
         key: vec![1, 2].into(),
-        heartbeat_ms: 5000,
+        report_interval_ms: 5000,
     };
     assert_bytes(&joined, "08051201631a020102208827");
     let report = WorkerReport {
@@ -357,7 +357,7 @@ fn what_workers_and_gateways_tell_each_other_has_its_bytes() {
         segments: 3,
         rows: 9,
         bytes: 300,
-        collected_writes: vec![12, 300],
+        deleted_writes: vec![12, 300],
         draining: true,
         clients_uri: "u".to_owned(),
         ..WorkerReport::default()

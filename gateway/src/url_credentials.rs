@@ -11,11 +11,11 @@ const URL_ENDS: [char; 4] = ['\'', '"', ';', '\\'];
 /// Returns the text of a statement as lists show it. If the text contains COPY, the credentials in
 /// its URLs are hidden. In other statements, a URL is a value and stays as it is.
 pub(crate) fn listable_text(sql: &str) -> Cow<'_, str> {
-    let is_copy = || {
+    let contains_copy = || {
         let mut words = sql.as_bytes().windows(COPY.len());
         words.any(|word| word.eq_ignore_ascii_case(COPY))
     };
-    if sql.contains("://") && is_copy() {
+    if sql.contains("://") && contains_copy() {
         without_credentials(sql)
     } else {
         Cow::Borrowed(sql)

@@ -47,10 +47,10 @@ pub struct Members {
 impl Members {
     /// Creates the members: each of `targets` is asked `question`. `memory` limits both the bytes
     /// that are in transit and the bytes that are merged.
-    pub fn new(targets: Vec<WorkerTarget>, question: RequestSpec, memory: usize) -> Self {
+    pub fn new(targets: Vec<WorkerTarget>, spec: RequestSpec, memory: usize) -> Self {
         Self {
             targets,
-            spec: question,
+            spec,
             memory,
             request: Mutex::new(None),
         }

@@ -294,7 +294,7 @@ impl StreamReader {
             scans: self.scans.clone(),
             snapshot: Some(request.snapshot.clone()),
             batch_bytes: request.flow.batch_bytes as u64,
-            small_bytes: request.flow.small_bytes(&request.limits) as u64,
+            single_round_bytes: request.flow.small_bytes(&request.limits) as u64,
             members: members.collect::<Result<_>>()?,
             announced: request
                 .announced

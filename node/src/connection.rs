@@ -114,13 +114,13 @@ impl ConnectionServer {
         let has_calls = Arc::new(AtomicBool::new(false));
         let calls = Arc::clone(&has_calls);
         let (service, gate) = (self.service.clone(), self.entrance.gate.clone());
-        let undecided = Arc::new(UnidentifiedCalls::new(gate.is_none()));
-        let connection_calls = Arc::clone(&undecided);
+        let unidentified_calls = Arc::new(UnidentifiedCalls::new(gate.is_none()));
+        let connection_calls = Arc::clone(&unidentified_calls);
         let answer = move |kind: PeerKind, request: hyper::Request<hyper::body::Incoming>| {
             calls.store(true, Ordering::Relaxed);
             // The call begins here, and not in the future below: when that is polled, more of the
             // connection has been read.
-            let mut undecided = undecided.begin();
+            let mut unidentified_call = unidentified_calls.begin();
             let mut request = fail_on_reset(request.map(Body::new));
             // `tonic::Request::remote_addr` reads this extension.
             request.extensions_mut().insert(peer.clone());
@@ -130,7 +130,8 @@ impl ConnectionServer {
                 let admitted = match &gate {
                     Some(gate) => {
                         let gate = gate.as_ref();
-                        admit_request(gate, request, peer_address, limit, &mut undecided).await
+                        admit_request(gate, request, peer_address, limit, &mut unidentified_call)
+                            .await
                     }
                     None => Ok(request),
                 };
@@ -138,7 +139,7 @@ impl ConnectionServer {
                     Ok(request) => service.call(request).await?,
                     Err(status) => status.into_http(),
                 };
-                drop(undecided);
+                drop(unidentified_call);
                 Ok::<_, Infallible>(limit.explain_response(response))
             }
         };

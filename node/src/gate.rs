@@ -85,7 +85,7 @@ pub(crate) async fn admit_request(
     request: Request<Body>,
     peer: Option<SocketAddr>,
     limit: MessageLimit,
-    undecided: &mut UnidentifiedCall,
+    unidentified_call: &mut UnidentifiedCall,
 ) -> Result<Request<Body>, Status> {
     let call = CallHeaders {
         path: request.uri().path(),
@@ -94,31 +94,32 @@ pub(crate) async fn admit_request(
         peer_kind: PeerKind::of(request.extensions()),
     };
     let AdmittedCall {
-        extension: told,
+        extension,
         sender,
         introduction,
-    } = admit_call(gate, &call, undecided).await?;
-    let introduction = introduction.map(|introduction| undecided.watch_introduction(introduction));
-    let (share, reading) = (
+    } = admit_call(gate, &call, unidentified_call).await?;
+    let introduction =
+        introduction.map(|introduction| unidentified_call.watch_introduction(introduction));
+    let (share, read_progress) = (
         gate.message_budget().share(sender),
-        undecided.read_progress(),
+        unidentified_call.read_progress(),
     );
     let mut request = request.map(|body| {
-        let body = WholeMessages::new(body, limit.bytes, share, introduction, reading);
+        let body = WholeMessages::new(body, limit.bytes, share, introduction, read_progress);
         Body::new(body)
     });
-    told.insert_into(request.extensions_mut());
+    extension.insert_into(request.extensions_mut());
     Ok(request)
 }
 
 async fn admit_call(
     gate: &dyn Gate,
     call: &CallHeaders<'_>,
-    undecided: &mut UnidentifiedCall,
+    unidentified_call: &mut UnidentifiedCall,
 ) -> Result<AdmittedCall, Status> {
-    let wait = |undecided: &mut UnidentifiedCall| {
+    let wait = |unidentified_call: &mut UnidentifiedCall| {
         let share = gate.message_budget().share(Sender::stranger(call.peer));
-        undecided.register_waiting(share, call.bytes())
+        unidentified_call.register_waiting(share, call.bytes())
     };
     // A sender that is known at once, for example by a token, takes no place among the waiting
     // calls.
@@ -126,14 +127,14 @@ async fn admit_call(
     let admission = match (&mut admitting).now_or_never() {
         Some(admission) => admission?,
         None => {
-            wait(undecided)?;
+            wait(unidentified_call)?;
             admitting.await?
         }
     };
     if admission.sender.is_stranger() {
-        wait(undecided)?;
+        wait(unidentified_call)?;
     } else {
-        undecided.note_identified();
+        unidentified_call.note_identified();
     }
     Ok(admission)
 }
@@ -194,8 +195,8 @@ mod tests {
 
     async fn admit(path: &str) -> Result<Request<Body>, Status> {
         let gate = ByPath(MessageBudget::new(1 << 20, "send less"));
-        let mut undecided = Arc::new(UnidentifiedCalls::new(false)).begin();
-        admit_request(&gate, request(path), None, LIMIT, &mut undecided).await
+        let mut unidentified_call = Arc::new(UnidentifiedCalls::new(false)).begin();
+        admit_request(&gate, request(path), None, LIMIT, &mut unidentified_call).await
     }
 
     #[tokio::test]
@@ -215,15 +216,15 @@ mod tests {
     async fn headers_take_of_a_strangers_share_until_the_call_is_decided() {
         let gate = ByPath(MessageBudget::new(1 << 20, "send less"));
         let calls = Arc::new(UnidentifiedCalls::new(false));
-        let mut undecided = calls.begin();
+        let mut unidentified_call = calls.begin();
         let mut request = request("/short");
         let large = vec![b'x'; 1000].try_into().unwrap();
         request.headers_mut().insert("large", large);
-        let admitted = admit_request(&gate, request, None, LIMIT, &mut undecided).await;
+        let admitted = admit_request(&gate, request, None, LIMIT, &mut unidentified_call).await;
         drop(admitted.unwrap());
         assert_eq!(gate.0.bytes(), "/short".len() + 32 + "large".len() + 1000);
         assert!(!calls.is_identified());
-        drop(undecided);
+        drop(unidentified_call);
         assert_eq!(gate.0.bytes(), 0);
     }
 

@@ -68,14 +68,14 @@ impl OwnedRuntimes {
         )?;
         let io = build("volary-io", cores.clamp(1, 4), || {})?;
         let health = build("volary-health", 1, || {})?;
-        let turns = UserPermits::new(computing);
-        health.spawn(turns.clone().pass_on());
+        let permits = UserPermits::new(computing);
+        health.spawn(permits.clone().pass_on());
         Ok(Self {
             handles: Runtimes {
                 cpu: cpu.handle().clone(),
                 io: io.handle().clone(),
                 health: health.handle().clone(),
-                permits: turns,
+                permits,
             },
             runtimes: Some([cpu, io, health]),
         })

@@ -158,10 +158,10 @@ impl WholeMessages {
             return Poll::Pending;
         }
         let (bytes, period) = (self.partial.bytes, self.period);
-        let patience = self
+        let progress_timeout = self
             .progress_timeout
             .get_or_insert_with(|| ProgressTimeout::new(period, bytes));
-        patience.poll_end(bytes, cx)
+        progress_timeout.poll_end(bytes, cx)
     }
 
     /// Waits until the introduction has identified the sender.

@@ -103,7 +103,7 @@ impl GenericPlan {
 
     /// Returns the tables that the plan reads, as they are in this state of the catalog.
     pub fn tables(&self, catalog: &CatalogState) -> Vec<Arc<Table>> {
-        let scans = self.prepared.iter().flat_map(|question| &question.scans);
+        let scans = self.prepared.iter().flat_map(|prepared| &prepared.scans);
         let scans = scans.filter_map(|scan| scan.downcast_ref::<ShardScanExec>());
         scans
             .filter_map(|scan| catalog.table_by_id(scan.table().id()).cloned())
@@ -113,7 +113,7 @@ impl GenericPlan {
     /// Returns the approximate number of workers that are asked.
     pub fn worker_count(&self) -> usize {
         let prepared = self.prepared.as_ref();
-        prepared.map_or(0, |question| question.targets.len())
+        prepared.map_or(0, |prepared| prepared.targets.len())
     }
 
     /// Returns the plan for a query with these values. Returns `None` if the values need a plan of

@@ -105,7 +105,7 @@ fn cluster_sealer(config: &Config, answer: &JoinResponse) -> Result<Sealer> {
 }
 
 fn question_interval(answer: &JoinResponse) -> Duration {
-    Duration::from_millis(u64::from(answer.heartbeat_ms))
+    Duration::from_millis(u64::from(answer.report_interval_ms))
 }
 
 /// Joins again whenever no gateway has asked for the worker's report for a long time, until

@@ -114,14 +114,14 @@ impl Worker {
             sealer: joined.sealer.clone(),
             config,
         });
-        let reports = Arc::new(Reporter::new(
+        let reporter = Arc::new(Reporter::new(
             Arc::clone(&context),
             instance,
             joined.question_interval,
         ));
         let clients = ClientCalls::new(Arc::clone(&context), &runtimes)?;
         let service =
-            WorkerService::new(Arc::clone(&context), Arc::clone(&reports), clients.clone());
+            WorkerService::new(Arc::clone(&context), Arc::clone(&reporter), clients.clone());
         let limit = context.config.message_limit();
         let unfinished = MessageBudget::new(
             CLIENTS_UNFINISHED_BYTES,
@@ -150,7 +150,7 @@ impl Worker {
                 ..limit
             };
             let gate = WorkerGate::for_clients_only(clients.clone(), unfinished.clone());
-            let access = Entrance {
+            let entrance = Entrance {
                 message_limit: limit,
                 tls: tls.server_of_clients(),
                 gate: Some(Arc::new(gate)),
@@ -159,14 +159,14 @@ impl Worker {
             RunningServer::start(
                 listener,
                 FlightAdapter(service),
-                access,
+                entrance,
                 Arc::clone(&shared_resources),
                 io,
             )
         });
         let membership_task = membership::stay_joined(
             Arc::clone(&context),
-            reports,
+            reporter,
             advertised,
             serving.stopping(),
         );

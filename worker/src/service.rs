@@ -51,10 +51,10 @@ pub struct WorkerService {
 impl WorkerService {
     /// Builds the service from what all calls share. `clients` serves the callers that are not
     /// nodes.
-    pub fn new(context: Arc<WorkerContext>, reports: Arc<Reporter>, clients: ClientCalls) -> Self {
+    pub fn new(context: Arc<WorkerContext>, reporter: Arc<Reporter>, clients: ClientCalls) -> Self {
         Self {
             context,
-            reporter: reports,
+            reporter,
             clients,
             received_streams: Arc::default(),
         }
@@ -167,7 +167,7 @@ impl WorkerService {
 
 /// Returns the result of a write. Until the result is there, the stream sends empty messages at
 /// regular intervals. These keep-alives are needed because sorting and syncing may take long.
-fn send_signs_of_life(
+fn with_keep_alives(
     writing: impl Future<Output = Result<PutResult>> + Send + 'static,
 ) -> impl Stream<Item = Result<PutResult, Status>> + Send {
     stream::unfold(Some(Box::pin(writing)), |writing| async move {
@@ -209,7 +209,7 @@ impl Flight for WorkerService {
     ) -> Answer<MessageStream<PutResult>> {
         PeerKind::of(request.extensions()).check_is_node()?;
         let writing = self.begin_write(request.into_inner()).await?;
-        Ok(Response::new(send_signs_of_life(writing).boxed()))
+        Ok(Response::new(with_keep_alives(writing).boxed()))
     }
 
     async fn do_action(

@@ -63,7 +63,7 @@ impl Cluster {
             } else {
                 Bytes::copy_from_slice(self.catalog.state().key().as_bytes())
             },
-            heartbeat_ms: self.ask_interval_ms(),
+            report_interval_ms: self.ask_interval_ms(),
         })
     }
 

@@ -52,7 +52,7 @@ struct Silence {
     /// Time at which the first question was sent.
     since: Instant,
     /// Number of questions that have failed.
-    unanswered: u32,
+    failed_questions: u32,
 }
 
 /// Says which process has answered a question.
@@ -142,7 +142,7 @@ impl KnownWorkers {
     /// Returns whether the worker was asked and has not answered for too long.
     pub(super) fn is_lost(&self, member: &KnownWorker) -> bool {
         member.silence.is_some_and(|silence| {
-            silence.unanswered >= LOST_AFTER_UNANSWERED
+            silence.failed_questions >= LOST_AFTER_UNANSWERED
                 && silence.since.elapsed() > self.lost_timeout()
         })
     }
@@ -212,14 +212,14 @@ impl KnownWorkers {
         if let Some(member) = self.by_id.lock().get_mut(&worker) {
             member.silence.get_or_insert_with(|| Silence {
                 since: Instant::now(),
-                unanswered: 0,
+                failed_questions: 0,
             });
         }
     }
 
     /// Notes that a question has failed. Returns how many questions have failed since the last
     /// answer of the worker.
-    pub(super) fn note_unanswered(&self, worker: WorkerId) -> u32 {
+    pub(super) fn note_failed_question(&self, worker: WorkerId) -> u32 {
         let mut members = self.by_id.lock();
         let Some(silence) = members
             .get_mut(&worker)
@@ -227,8 +227,8 @@ impl KnownWorkers {
         else {
             return 0;
         };
-        silence.unanswered = silence.unanswered.saturating_add(1);
-        silence.unanswered
+        silence.failed_questions = silence.failed_questions.saturating_add(1);
+        silence.failed_questions
     }
 
     /// Notes that the process at `address` has answered a question. An unknown instance at the
@@ -387,10 +387,10 @@ mod tests {
         assert!(is_live(&members), "nobody has asked it");
         members.note_question(WORKER);
         assert!(is_live(&members), "it may still answer");
-        members.note_unanswered(WORKER);
+        members.note_failed_question(WORKER);
         members.note_question(WORKER);
         assert!(is_live(&members), "the gateway may have stood still");
-        members.note_unanswered(WORKER);
+        members.note_failed_question(WORKER);
         assert!(!is_live(&members));
         assert!(members.is_missing(WORKER));
         // The worker is alive again when it answers, and also when a new instance of it joins.
@@ -401,7 +401,7 @@ mod tests {
         assert!(is_live(&members));
         for _ in 0..2 {
             members.note_question(WORKER);
-            members.note_unanswered(WORKER);
+            members.note_failed_question(WORKER);
         }
         assert!(!is_live(&members));
         members.note_join(WORKER, ADDRESS, "second");
@@ -414,7 +414,7 @@ mod tests {
         members.note_join(WORKER, ADDRESS, "first");
         for _ in 0..10 {
             members.note_question(WORKER);
-            members.note_unanswered(WORKER);
+            members.note_failed_question(WORKER);
         }
         assert!(is_live(&members));
     }
@@ -480,7 +480,7 @@ mod tests {
         members.note_answer(ADDRESS, report("first"));
         for _ in 0..2 {
             members.note_question(WORKER);
-            members.note_unanswered(WORKER);
+            members.note_failed_question(WORKER);
         }
         assert!(!members.note_join(WORKER, ADDRESS, "first"));
         assert!(has_report());

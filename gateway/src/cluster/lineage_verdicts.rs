@@ -56,25 +56,25 @@ impl Cluster {
 
     /// Returns whether a worker may set aside rows that the catalog does not know.
     pub(super) fn may_set_aside(&self, worker: WorkerId) -> bool {
-        let agreements = self.lineage_verdicts.0.lock();
-        matches!(agreements.get(&worker), Some(LineageVerdict::SetAside(_)))
+        let verdicts = self.lineage_verdicts.0.lock();
+        matches!(verdicts.get(&worker), Some(LineageVerdict::SetAside(_)))
     }
 
     /// Judges a worker by its report. If the verdict is new, the worker is asked again soon.
     pub(super) fn note_lineage(&self, worker: WorkerId, report: &WorkerReport) {
-        let mut agreements = self.lineage_verdicts.0.lock();
+        let mut verdicts = self.lineage_verdicts.0.lock();
         if report.adopted {
-            if agreements.remove(&worker).is_some() {
+            if verdicts.remove(&worker).is_some() {
                 tracing::info!(%worker, "the worker has adopted this catalog again");
             }
             return;
         }
         let state = self.catalog.state();
         let verdict = state.judge_lineage(&report.incarnations, report.max_write);
-        if agreements.insert(worker, verdict) == Some(verdict) {
+        if verdicts.insert(worker, verdict) == Some(verdict) {
             return; // the worker is asked again in its turn
         }
-        drop(agreements);
+        drop(verdicts);
         match verdict {
             LineageVerdict::Adopt(_) => {}
             LineageVerdict::SetAside(lineage) => tracing::warn!(
@@ -93,8 +93,8 @@ impl Cluster {
 
 impl LineageVerdicts {
     fn first_conflict(&self) -> Option<(WorkerId, WriteId)> {
-        let agreements = self.0.lock();
-        agreements.iter().find_map(|(worker, agreement)| {
+        let verdicts = self.0.lock();
+        verdicts.iter().find_map(|(worker, agreement)| {
             let LineageVerdict::Conflict { from_write } = agreement else {
                 return None;
             };

@@ -50,7 +50,7 @@ use lineage_verdicts::LineageVerdicts;
 const ANSWER_LIFETIME: Duration = Duration::from_secs(60);
 
 /// Pause before a worker that a statement waits for is asked again.
-const QUESTION_PAUSE: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// The workers of the cluster.
 #[derive(Debug)]
@@ -182,7 +182,7 @@ impl Cluster {
                     }
                     Err(error) => return Err(error),
                 }
-                tokio::time::sleep(QUESTION_PAUSE).await;
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
         };
         let reported = tokio::time::timeout(timeout, reporting).await;

@@ -50,7 +50,7 @@ impl Cluster {
         let mut ask_again: BTreeSet<WorkerId> = BTreeSet::new();
         let mut answers: FuturesUnordered<BoxFuture<'_, (WorkerId, Result<()>)>> =
             FuturesUnordered::new();
-        let mut failing: BTreeMap<WorkerId, FailureStreak> = BTreeMap::new();
+        let mut streaks: BTreeMap<WorkerId, FailureStreak> = BTreeMap::new();
         loop {
             let gap = self.known_workers.question_gap();
             tokio::select! {
@@ -80,7 +80,7 @@ impl Cluster {
                     if ask_again.remove(&worker) {
                         self.known_workers.ask_soon([worker]);
                     }
-                    self.log_outcome(&mut failing, worker, answered);
+                    self.log_outcome(&mut streaks, worker, answered);
                 }
                 // After a change, the next turn may come sooner.
                 Ok(()) = changes.changed() => {}
@@ -104,7 +104,7 @@ impl Cluster {
         let report = match self.report(worker, question).await {
             Ok(report) => report,
             Err(error) => {
-                let is_first = self.known_workers.note_unanswered(worker) == 1;
+                let is_first = self.known_workers.note_failed_question(worker) == 1;
                 // The next turn of this worker may be far away. So it is asked again soon, to find
                 // out in time whether it is lost.
                 if is_first && error.code() == ErrorCode::DeadlineExceeded {
@@ -113,12 +113,7 @@ impl Cluster {
                 return Err(error);
             }
         };
-        let collected: Vec<WriteId> = report
-            .collected_writes
-            .iter()
-            .copied()
-            .map(WriteId)
-            .collect();
+        let collected: Vec<WriteId> = report.deleted_writes.iter().copied().map(WriteId).collect();
         let lineage_report = report.clone();
         match self.known_workers.note_answer(&address, report) {
             Responder::KnownInstance => {}
@@ -186,12 +181,12 @@ impl Cluster {
 
     fn log_outcome(
         &self,
-        failing: &mut BTreeMap<WorkerId, FailureStreak>,
+        streaks: &mut BTreeMap<WorkerId, FailureStreak>,
         worker: WorkerId,
         outcome: Result<()>,
     ) {
         let Err(error) = outcome else {
-            if failing
+            if streaks
                 .remove(&worker)
                 .is_some_and(|streak| streak.logged_code.is_some())
             {
@@ -203,7 +198,7 @@ impl Cluster {
         if self.known_workers.is_draining(worker) {
             return;
         }
-        let streak = failing.entry(worker).or_default();
+        let streak = streaks.entry(worker).or_default();
         streak.failures = streak.failures.saturating_add(1);
         if streak.failures >= LOG_AFTER_FAILURES && streak.logged_code != Some(error.code()) {
             streak.logged_code = Some(error.code());

@@ -151,7 +151,7 @@ async fn a_worker_joins_and_is_listed_until_it_leaves() {
         .unwrap();
     let answer: JoinResponse = sealer.open(Purpose::MembershipAnswer, &answer).unwrap();
     assert_eq!(answer.worker_id, 1);
-    assert_eq!(answer.heartbeat_ms, 1000);
+    assert_eq!(answer.report_interval_ms, 1000);
     let key: [u8; 32] = answer.key[..].try_into().unwrap();
     let sealed = Sealer::new(Key::from(key)).seal(Purpose::Control, &joining, ANSWER_LIFETIME);
     assert!(
@@ -443,7 +443,7 @@ async fn workers_are_told_what_is_garbage_until_they_say_that_it_is_deleted() {
         assert_eq!(question.last_table, table.id().0);
         assert_eq!(question.aborted_writes, [write.0]);
     }
-    stub.change_report(|report| report.collected_writes = vec![write.0]);
+    stub.change_report(|report| report.deleted_writes = vec![write.0]);
     cluster.ask(worker).await.1.unwrap();
     assert_eq!(catalog.state().aborted_writes_of(worker).count(), 0);
     cluster.ask(worker).await.1.unwrap();

@@ -72,7 +72,7 @@ use crate::config::Config;
 use crate::load::{self, LoadRegistry};
 use crate::login::Passwords;
 use crate::statements::Statements;
-use crate::system_tables::{self, LimitUsage};
+use crate::system_tables::{self, LimitUsageSources};
 
 use crate::sql::names::{CATALOG, PUBLIC, SYSTEM};
 use generic::GenericPlans;
@@ -111,7 +111,7 @@ pub struct Engine {
     runtimes: Runtimes,
     statements: Arc<Statements>,
     /// How much of the gateway's limits is in use.
-    usage: Arc<LimitUsage>,
+    usage: Arc<LimitUsageSources>,
     passwords: Arc<Passwords>,
     queue: StatementQueue,
     memory: memory::QueryMemory,
@@ -137,7 +137,7 @@ impl Engine {
     ) -> Result<Self> {
         let statements = Arc::new(Statements::new(config.query.history));
         let queue = StatementQueue::new(&config.query);
-        let usage = LimitUsage {
+        let usage = LimitUsageSources {
             config: Arc::clone(&config),
             places: queue.places(),
             kept_places: queue.kept_places(),

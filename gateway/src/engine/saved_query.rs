@@ -41,7 +41,7 @@ pub(super) async fn run(
                 context
                     .catalog
                     .view(name)
-                    .is_some_and(|it| it.is_saved_query())
+                    .is_some_and(|view| view.is_saved_query())
             };
             if context.catalog.is_visible_to(&name, &context.rights) && !is_query(&name) {
                 return Err(Error::invalid(format!(

@@ -24,7 +24,7 @@ pub(super) const READER_TIMEOUT: Duration = Duration::from_secs(600);
 pub(crate) struct StatementQueue {
     places: Arc<Admission>,
     kept_places: Arc<Admission>,
-    unread_timeout: Duration,
+    reader_timeout_when_full: Duration,
 }
 
 impl StatementQueue {
@@ -39,7 +39,7 @@ impl StatementQueue {
         Self {
             places: Arc::new(places),
             kept_places: Arc::new(kept_places),
-            unread_timeout: config.unread_timeout,
+            reader_timeout_when_full: config.unread_timeout,
         }
     }
 
@@ -78,7 +78,7 @@ impl StatementQueue {
     /// all places are taken, because the client's statement holds a place that others may wait for.
     pub(crate) fn reader_timeout(&self) -> Duration {
         if self.places.is_full() {
-            self.unread_timeout.min(READER_TIMEOUT)
+            self.reader_timeout_when_full.min(READER_TIMEOUT)
         } else {
             READER_TIMEOUT
         }

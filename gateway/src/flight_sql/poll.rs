@@ -92,9 +92,9 @@ impl Default for PolledQueries {
 }
 
 impl PolledQueries {
-    fn new(kept_for: Duration) -> Self {
+    fn new(idle_timeout: Duration) -> Self {
         Self {
-            idle_timeout: kept_for,
+            idle_timeout,
             by_id: Mutex::default(),
         }
     }

@@ -22,18 +22,18 @@ use crate::statements::ProgressHandle;
 pub(super) fn query_messages(
     query: PlannedQuery,
     profile: TypeProfile,
-    noted: ProgressHandle,
+    progress: ProgressHandle,
 ) -> ClientMessages {
     let announced = map_schema(profile, &query.schema);
     if query.passes_rows_unchanged() {
-        return worker_messages(query, &announced, noted);
+        return worker_messages(query, &announced, progress);
     }
     let id = query.id;
     let target = announced.clone();
-    let rows = stream::once(Box::pin(query.start(noted.clone())))
+    let rows = stream::once(Box::pin(query.start(progress.clone())))
         .map_ok(move |rows| client_rows(rows, target.clone(), CLIENT_BATCH_BYTES))
         .try_flatten()
-        .inspect_ok(move |batch| noted.add_rows(batch.num_rows() as u64))
+        .inspect_ok(move |batch| progress.add_rows(batch.num_rows() as u64))
         .map_err(move |error| log_failure(error, id));
     client_messages(announced, rows)
 }
@@ -42,7 +42,7 @@ pub(super) fn query_messages(
 fn worker_messages(
     query: PlannedQuery,
     announced: &SchemaRef,
-    noted: ProgressHandle,
+    progress: ProgressHandle,
 ) -> ClientMessages {
     let id = query.id;
     let (begin, schema) = match first_message(announced) {
@@ -54,13 +54,13 @@ fn worker_messages(
         header: begin.data_header.clone(),
     };
     let starting = {
-        let noted = noted.clone();
-        Box::pin(async move { query.start_forwarding(noted, &announced).await })
+        let progress = progress.clone();
+        Box::pin(async move { query.start_forwarding(progress, &announced).await })
     };
     let messages = stream::once(starting).try_flatten().boxed();
     let rows = JoinedMessages::new(messages, schema).map(move |passed| match passed {
         Ok(passed) => {
-            noted.add_rows(passed.rows);
+            progress.add_rows(passed.rows);
             Ok(passed.message)
         }
         Err(error) => Err(Status::from(log_failure(error, id))),

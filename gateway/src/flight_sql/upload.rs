@@ -59,10 +59,10 @@ impl Stream for UploadedBatches {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Some(decoded) = &mut self.decoder else {
+        let Some(decoder) = &mut self.decoder else {
             return Poll::Ready(None);
         };
-        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| decoded.poll_next_unpin(cx)));
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| decoder.poll_next_unpin(cx)));
         match polled {
             Ok(polled) => polled.map(|next| next.map(|batch| batch.map_err(convert_decode_error))),
             Err(_) => {

@@ -109,7 +109,7 @@ impl PutStream {
             .seal(Purpose::Write, &request, DESCRIPTOR_LIFETIME);
         let progress = Arc::new(Mutex::new(WorkerProgress {
             last_heard: Instant::now(),
-            waiting_since: None,
+            handed_over_at: None,
             rows: 0,
         }));
         let rows = PutRows {
@@ -213,7 +213,7 @@ struct WorkerProgress {
     last_heard: Instant,
     /// Time at which the last batch was handed to the stream. `None` if the stream has asked for
     /// the next batch and there is none yet.
-    waiting_since: Option<Instant>,
+    handed_over_at: Option<Instant>,
     /// Number of rows that were handed to the stream.
     rows: u64,
 }
@@ -223,7 +223,7 @@ impl WorkerProgress {
         let did_not = if self.last_heard.elapsed() > idle {
             "sent nothing"
         } else if self
-            .waiting_since
+            .handed_over_at
             .is_some_and(|since| since.elapsed() > idle)
         {
             "took no rows"
@@ -255,9 +255,9 @@ impl Stream for PutRows {
             None => self.rows.poll_recv(cx),
         };
         let mut progress = self.progress.lock();
-        progress.waiting_since = None;
+        progress.handed_over_at = None;
         if let Poll::Ready(Some(batch)) = &next {
-            progress.waiting_since = Some(Instant::now());
+            progress.handed_over_at = Some(Instant::now());
             progress.rows += batch.num_rows() as u64;
         }
         drop(progress);

@@ -39,7 +39,7 @@ pub(crate) fn check(
         ctes: HashMap::new(),
     };
     let widest_select_lookups = max_columns.saturating_mul(max_columns);
-    let mut joined = JoinWidthCheck {
+    let mut joined = WidthCheck {
         widths,
         max_total_columns: max_columns.saturating_mul(TABLES),
         columns: 0,
@@ -49,7 +49,7 @@ pub(crate) fn check(
     visit(statement, &mut joined)
 }
 
-struct JoinWidthCheck<F> {
+struct WidthCheck<F> {
     widths: Widths<F>,
     max_total_columns: usize,
     columns: usize,
@@ -57,7 +57,7 @@ struct JoinWidthCheck<F> {
     lookups: usize,
 }
 
-impl<F: Fn(&str) -> Option<usize>> JoinWidthCheck<F> {
+impl<F: Fn(&str) -> Option<usize>> WidthCheck<F> {
     /// Adds the number of columns of each join in a FROM. Returns the number of columns of the
     /// whole FROM. Tables that are separated by commas count as joined, too.
     fn add_joins(&mut self, from: &[TableWithJoins]) -> usize {
@@ -84,7 +84,7 @@ impl<F: Fn(&str) -> Option<usize>> JoinWidthCheck<F> {
     }
 }
 
-impl<F: Fn(&str) -> Option<usize>> QueryVisitor for JoinWidthCheck<F> {
+impl<F: Fn(&str) -> Option<usize>> QueryVisitor for WidthCheck<F> {
     fn enter(&mut self, query: &Query) -> Result<()> {
         self.widths.add_ctes(query);
         for select in selects(query) {

@@ -140,7 +140,7 @@ impl Entry {
         self.rows.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_done(&self, rows: u64) {
+    pub(super) fn set_written(&self, rows: u64) {
         self.rows_when_done.get_or_init(|| rows);
     }
 

@@ -186,7 +186,7 @@ impl Statements {
     /// Notes that a statement has done its work, and how many rows it wrote.
     pub(crate) fn set_done(&self, id: QueryId, rows: u64) {
         for entry in self.entries_of(id) {
-            entry.set_done(rows);
+            entry.set_written(rows);
         }
     }
 
@@ -240,14 +240,14 @@ impl ListedStatement {
     pub(crate) async fn run_until_ended<T>(
         &self,
         work: impl Future<Output = Result<T>>,
-        too_late: impl Future<Output = Error>,
+        deadline_error: impl Future<Output = Error>,
     ) -> Result<T> {
         let mut work = pin!(work);
         let error = tokio::select! {
             biased;
             result = &mut work => return result,
             () = self.entry.ended().cancelled() => self.entry.error(self.id),
-            error = too_late => error,
+            error = deadline_error => error,
         };
         if self.entry.end(error.code(), error.message()) {
             return Err(error);

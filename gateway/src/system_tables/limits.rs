@@ -14,7 +14,7 @@ use super::sources::SystemTableSources;
 use super::table::SystemTable;
 pub use gateway_limits::gateway_limits;
 pub use limit::GatewayLimit;
-pub(crate) use limit::LimitUsage;
+pub(crate) use limit::LimitUsageSources;
 use user_limits::limits_by_user;
 
 pub(super) struct LimitsTable;

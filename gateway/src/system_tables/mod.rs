@@ -47,7 +47,7 @@ use crate::cluster::Cluster;
 use crate::load::LoadRegistry;
 use crate::statements::Statements;
 
-pub(crate) use limits::LimitUsage;
+pub(crate) use limits::LimitUsageSources;
 pub use limits::{GatewayLimit, gateway_limits};
 use sources::SystemTableSources;
 use table::{SystemTableProvider, TableEntry};
@@ -90,7 +90,7 @@ impl SystemSchema {
         cluster: Arc<Cluster>,
         loads: LoadRegistry,
         statements: Arc<Statements>,
-        usage: Arc<LimitUsage>,
+        usage: Arc<LimitUsageSources>,
         catalog: Arc<CatalogState>,
         rights: Arc<Rights>,
     ) -> Self {

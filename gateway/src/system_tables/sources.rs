@@ -4,7 +4,7 @@ use std::sync::Arc;
 use volary_catalog::access::{PrincipalRecord, Rights};
 use volary_catalog::{CatalogState, Table};
 
-use super::LimitUsage;
+use super::LimitUsageSources;
 use crate::cluster::Cluster;
 use crate::load::LoadRegistry;
 use crate::statements::Statements;
@@ -16,7 +16,7 @@ pub(super) struct SystemTableSources {
     pub(super) cluster: Arc<Cluster>,
     pub(super) loads: LoadRegistry,
     pub(super) statements: Arc<Statements>,
-    pub(super) usage: Arc<LimitUsage>,
+    pub(super) usage: Arc<LimitUsageSources>,
     /// The catalog as of the start of the statement.
     pub(super) catalog: Arc<CatalogState>,
     pub(super) rights: Arc<Rights>,

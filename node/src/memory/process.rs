@@ -68,8 +68,8 @@ impl ProcessMemory {
     /// Makes later probes ask `allocator` for the memory of the process instead of the system. The
     /// system's number includes memory that was freed but not returned yet, and such memory does no
     /// harm.
-    pub fn set_probe(&self, allocator: impl FnMut() -> usize + Send + 'static) {
-        *self.probe.lock() = Box::new(allocator);
+    pub fn set_probe(&self, probe: impl FnMut() -> usize + Send + 'static) {
+        *self.probe.lock() = Box::new(probe);
     }
 
     /// Adds a node whose operators may hold `limit_bytes`.
@@ -145,12 +145,12 @@ impl ProcessMemory {
     /// Returns the memory of the process now or a moment ago.
     fn used(&self) -> usize {
         let now = self.started.elapsed();
-        let asked_at = self.probed_at.load(Ordering::Relaxed);
-        let is_old = now.saturating_sub(Duration::from_micros(asked_at)) >= self.max_probe_age;
+        let probed_at = self.probed_at.load(Ordering::Relaxed);
+        let is_old = now.saturating_sub(Duration::from_micros(probed_at)) >= self.max_probe_age;
         let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
         let claim = |now| {
             let claimed = self.probed_at.compare_exchange(
-                asked_at,
+                probed_at,
                 now,
                 Ordering::Relaxed,
                 Ordering::Relaxed,

@@ -90,9 +90,9 @@ impl Work {
     }
 
     /// Runs `done` for this work, and not for the work of the task that calls it.
-    pub(crate) fn run<T>(&self, done: impl FnOnce() -> T) -> T {
+    pub(crate) fn run<T>(&self, action: impl FnOnce() -> T) -> T {
         let _outer = CurrentWorkGuard::begin(&self.usage);
-        done()
+        action()
     }
 
     /// Returns the bytes that the operators of this work hold of the node's memory.

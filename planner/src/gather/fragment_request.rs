@@ -122,7 +122,7 @@ impl FragmentRequest {
         let (streams, gathers) = (self.spec.stream_count(), self.spec.gather_count());
         let pool = task.memory_pool();
         let flow = FlowControl::reserve(streams, gathers, query.memory, &limits, pool)?;
-        let question = RequestSpec {
+        let spec = RequestSpec {
             query_id: query.query_id,
             owner: query.owner,
             snapshot: query.snapshot.clone(),
@@ -141,6 +141,6 @@ impl FragmentRequest {
             announced: announced.cloned(),
             reports: self.reports.clone(),
         };
-        Ok(question.with_flow(flow))
+        Ok(spec.with_flow(flow))
     }
 }

@@ -53,10 +53,10 @@ impl ClientCalls {
     /// Returns `INVALID_ARGUMENT` if the gateway's address is not valid.
     pub fn new(context: Arc<WorkerContext>, runtimes: &Runtimes) -> Result<Self> {
         let (tls, sealer) = (context.tls.clone(), context.sealer.clone());
-        let introductions = Introducer::new(&context.config, tls, sealer, runtimes)?;
+        let introducer = Introducer::new(&context.config, tls, sealer, runtimes)?;
         Ok(Self {
             context,
-            introducer: Arc::new(introductions),
+            introducer: Arc::new(introducer),
         })
     }
 
@@ -96,10 +96,10 @@ impl ClientCalls {
         headers: &HeaderMap,
         peer: Option<SocketAddr>,
     ) -> volary_node::unidentified_calls::Introduction {
-        let introductions = Arc::clone(&self.introducer);
+        let introducer = Arc::clone(&self.introducer);
         let introduction = build_introduction(headers, peer, Bytes::new());
         async move {
-            let introduced = introductions.introduce(&introduction?).await?;
+            let introduced = introducer.introduce(&introduction?).await?;
             Ok(Sender::User(introduced.user.into()))
         }
         .boxed()

@@ -94,13 +94,13 @@ fn end_at_deadline<T>(
 ) -> impl Stream<Item = Result<T>> + Send {
     let open = (Box::pin(rows), Box::pin(deadline.wait_expired()));
     stream::unfold(Some(open), |open| async move {
-        let (mut rows, mut passes) = open?;
+        let (mut rows, mut expiry) = open?;
         tokio::select! {
             biased;
-            error = &mut passes => Some((Err(error), None)),
+            error = &mut expiry => Some((Err(error), None)),
             next = rows.next() => {
                 let next = next?;
-                let open = next.is_ok().then_some((rows, passes));
+                let open = next.is_ok().then_some((rows, expiry));
                 Some((next, open))
             }
         }

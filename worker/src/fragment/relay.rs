@@ -101,7 +101,7 @@ impl MemberRelay {
         let context = &self.context;
         let schema = Arc::new(ipc::schema_from_bytes(&rows.schema)?);
         let fragment_id = FragmentId::of(&self.relayed.fragment);
-        let question = RequestSpec {
+        let request = RequestSpec {
             announced: None,
             query_id: self.query_id,
             owner: self.owner,
@@ -124,7 +124,7 @@ impl MemberRelay {
         // number, so that each fragment leaves the others their part.
         let memory = context.config.memory.limit.bytes() / SHARE_OF_MEMORY;
         let memory = memory / context.relay_admission.running().max(1);
-        let members = Members::new(self.members.clone(), question, memory);
+        let members = Members::new(self.members.clone(), request, memory);
         Ok(MembersExec::new(
             schema,
             Some(Arc::new(members)),

@@ -120,7 +120,7 @@ async fn start(
         queued: arrived.elapsed(),
         query_id: ticket.query_id()?,
         batch_bytes: usize::try_from(ticket.batch_bytes).unwrap_or(usize::MAX),
-        small_bytes: usize::try_from(ticket.small_bytes).unwrap_or(usize::MAX),
+        small_bytes: usize::try_from(ticket.single_round_bytes).unwrap_or(usize::MAX),
         place,
     };
     let runtimes = context.runtimes.of_user(ticket.owner);

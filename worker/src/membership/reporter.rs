@@ -92,7 +92,7 @@ impl Reporter {
             segments: totals.segments,
             rows: totals.rows,
             bytes: totals.bytes,
-            collected_writes: collected.into_iter().map(|write| write.0).collect(),
+            deleted_writes: collected.into_iter().map(|write| write.0).collect(),
             draining: self.draining.load(Ordering::Relaxed),
             clients_uri: context.clients_uri.clone(),
             incarnations,

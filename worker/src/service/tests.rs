@@ -181,7 +181,7 @@ impl Worker {
         let asking = async {
             loop {
                 let report = self.report(aborted).await;
-                if report.collected_writes == writes {
+                if report.deleted_writes == writes {
                     return report;
                 }
                 tokio::task::yield_now().await;
@@ -441,7 +441,7 @@ async fn a_worker_deletes_what_a_gateway_says_is_garbage_and_says_so_until_the_g
     // The answer may be lost. So it stays the same as long as the gateway has not heard of it.
     for _ in 0..3 {
         let report = worker.report(&[failed]).await;
-        assert_eq!(report.collected_writes, [failed.0]);
+        assert_eq!(report.deleted_writes, [failed.0]);
         assert_eq!(report.rows, 1);
     }
     worker.report_that_has_collected(&[]).await;

@@ -33,11 +33,11 @@ impl Table {
     pub(super) fn new(
         directory: Arc<TableDirectory>,
         shards: BTreeMap<u32, Shard>,
-        departed: Arc<Tombstones>,
+        tombstones: Arc<Tombstones>,
     ) -> Self {
         Self {
             directory,
-            tombstones: departed,
+            tombstones,
             manifest_lock: Mutex::new(()),
             shards: RwLock::new(shards),
         }
@@ -59,7 +59,7 @@ impl Table {
             let known = shards.get(&shard);
             was_faulty = known.is_some_and(|known| known.fault.is_some());
             if let Some(Fault::Damaged(damage)) = known.and_then(|known| known.fault.as_ref()) {
-                return Err(self.damaged(shard, damage));
+                return Err(self.damage_error(shard, damage));
             }
             let segments = known.map_or(&[][..], |known| &known.segments);
             match counted.and_then(|counted| Some((counted, counted.mismatched_rows(segments)?))) {
@@ -270,7 +270,7 @@ impl Table {
     fn check_fault(&self, shard: u32, known: &Shard) -> Result<()> {
         match &known.fault {
             None => Ok(()),
-            Some(Fault::Damaged(damage)) => Err(self.damaged(shard, damage)),
+            Some(Fault::Damaged(damage)) => Err(self.damage_error(shard, damage)),
             Some(Fault::RowMismatch(difference)) => {
                 Err(Error::new(ErrorCode::DataLoss, difference.clone()))
             }
@@ -282,7 +282,7 @@ impl Table {
         }
     }
 
-    fn damaged(&self, shard: u32, damage: &str) -> Error {
+    fn damage_error(&self, shard: u32, damage: &str) -> Error {
         let table = self.directory.table();
         Error::new(
             ErrorCode::DataLoss,

@@ -118,19 +118,19 @@ impl Buffer {
             return Ok(false);
         }
         // A message is never so small that 2³² of them could be in memory.
-        let position = u32::try_from(arrived.batches.len()).unwrap_or(u32::MAX);
+        let batch_number = u32::try_from(arrived.batches.len()).unwrap_or(u32::MAX);
         match self.layout.shard_column() {
             Some(column) => {
                 let shards = batch.column(column).as_primitive::<UInt32Type>().values();
                 for (row, shard) in (0..).zip(shards) {
                     let positions = self.positions.entry(*shard).or_default();
-                    positions.push((position, row));
+                    positions.push((batch_number, row));
                 }
             }
             None => {
                 let rows = u32::try_from(batch.num_rows()).unwrap_or(u32::MAX);
                 let positions = self.positions.entry(REFERENCE_SHARD).or_default();
-                positions.extend((0..rows).map(|row| (position, row)));
+                positions.extend((0..rows).map(|row| (batch_number, row)));
             }
         }
         arrived.batches.push(batch.clone());

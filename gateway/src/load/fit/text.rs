@@ -105,8 +105,8 @@ pub(super) fn parse(texts: &StringViewArray, wanted: &DataType) -> Result<ArrayR
     }
 }
 
-fn misfit(row: usize, text: &str, wanted: &DataType, misread: ParseFailure) -> Misfit {
-    match misread {
+fn misfit(row: usize, text: &str, wanted: &DataType, failure: ParseFailure) -> Misfit {
+    match failure {
         ParseFailure::Invalid => Misfit::of_value(
             row,
             SqlState::InvalidTextRepresentation,
@@ -125,7 +125,7 @@ fn parse_values<T: ArrowPrimitiveType>(
         PrimitiveBuilder::<T>::with_capacity(texts.len()).with_data_type(wanted.clone());
     for (row, text) in texts.iter().enumerate() {
         let value =
-            text.map(|text| parse(text).map_err(|misread| misfit(row, text, wanted, misread)));
+            text.map(|text| parse(text).map_err(|failure| misfit(row, text, wanted, failure)));
         values.append_option(value.transpose()?);
     }
     Ok(Arc::new(values.finish()))

@@ -10,7 +10,7 @@ use crate::statements::Statements;
 
 /// The parts of the gateway that know how much of the limits is in use.
 #[derive(Debug, Clone)]
-pub(crate) struct LimitUsage {
+pub(crate) struct LimitUsageSources {
     /// The settings.
     pub(crate) config: Arc<Config>,
     /// The places of running statements.
@@ -21,7 +21,7 @@ pub(crate) struct LimitUsage {
     pub(crate) message_budget: MessageBudget,
 }
 
-impl LimitUsage {
+impl LimitUsageSources {
     fn measure(&self, counted: LimitedQuantity, statements: &Statements) -> u64 {
         let in_use = match counted {
             LimitedQuantity::Running => self.places.running(),
@@ -136,7 +136,7 @@ impl GatewayLimit {
         }
     }
 
-    pub(super) fn in_use(&self, usage: &LimitUsage, statements: &Statements) -> Option<u64> {
+    pub(super) fn in_use(&self, usage: &LimitUsageSources, statements: &Statements) -> Option<u64> {
         let node_usage = || {
             let counted = self.quantity?;
             Some(usage.measure(counted, statements))
