@@ -65,7 +65,7 @@ def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], s
         for name in _WAYS:
             reader = programs.enter_context(program("reader", name, *uris, log=log))
             measures[name] = _reading(reader, cluster, [bare, relay], served["rows"])
-        in_turns(measures, variants, size.transfer_turns)
+        in_turns(measures, variants, size.transfer_turns, size.warm_ups)
     return list(variants.values()), _demands(variants), version
 
 

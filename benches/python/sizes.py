@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a run. The numbers of turns do not include the first turn, which warms up."""
+    """The size of a run. The numbers of turns do not include those that warm up."""
 
     name: str
+    warm_ups: int
+    """Turns before all others, which are not counted."""
     turns: int
     """Turns of variants that take a second or less."""
     pool_turns: int
@@ -24,10 +26,36 @@ class Size:
     """Approximate size of the table that is transferred, as Arrow data."""
 
 
-SMOKE = Size("smoke", turns=1, pool_turns=1, pool_workers=2, bursts=1, requests=20, transfer_turns=1, transfer_mib=4)
+SMOKE = Size(
+    "smoke",
+    warm_ups=0,
+    turns=1,
+    pool_turns=1,
+    pool_workers=2,
+    bursts=1,
+    requests=20,
+    transfer_turns=1,
+    transfer_mib=4,
+)
 QUICK = Size(
-    "quick", turns=3, pool_turns=1, pool_workers=10, bursts=5, requests=200, transfer_turns=2, transfer_mib=128
+    "quick",
+    warm_ups=1,
+    turns=3,
+    pool_turns=1,
+    pool_workers=10,
+    bursts=5,
+    requests=200,
+    transfer_turns=2,
+    transfer_mib=128,
 )
 NORMAL = Size(
-    "normal", turns=10, pool_turns=5, pool_workers=10, bursts=10, requests=500, transfer_turns=5, transfer_mib=1000
+    "normal",
+    warm_ups=1,
+    turns=10,
+    pool_turns=5,
+    pool_workers=10,
+    bursts=10,
+    requests=500,
+    transfer_turns=5,
+    transfer_mib=1000,
 )

@@ -12,12 +12,12 @@ Measure = Callable[[], Sample]
 """A function that measures a variant once."""
 
 
-def in_turns(measures: Mapping[str, Measure], variants: Mapping[str, Variant], turns: int) -> None:
-    """Measures all variants one after another in each turn. A first turn warms up and is not counted."""
-    for turn in range(1 + turns):
+def in_turns(measures: Mapping[str, Measure], variants: Mapping[str, Variant], turns: int, warm_ups: int) -> None:
+    """Measures all variants one after another in each turn. The first `warm_ups` turns are not counted."""
+    for turn in range(warm_ups + turns):
         for name, measure in measures.items():
             sample = measure()
-            if turn > 0:
+            if turn >= warm_ups:
                 variants[name].add(sample)
                 figures = " ".join(f"{metric}={value:.3f}" for metric, value in sample.items())
                 print(f"{name}: {figures}", file=sys.stderr)

@@ -37,6 +37,8 @@ pub mod joins;
 mod key_filters;
 /// Recognises shard keys in expressions, also within casts that keep the hashes of their values.
 mod key_reference;
+/// Plans queries without estimates for large filters, which would take too long.
+pub mod large_filters;
 /// Decides for which scans a worker reads the columns of a filter first, and other columns only for
 /// rows that pass.
 pub mod late_materialisation;

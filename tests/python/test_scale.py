@@ -244,10 +244,10 @@ def test_hundreds_of_cancelled_queries_leave_nothing_behind(fleet: Fleet) -> Non
 
     # After this, nearly all workers were asked, by queries of many and of few workers. The gateway has a connection for
     # either kind.
-    cancel(150)
+    cancel(100)
     until(fleet.is_quiet, "nothing runs", PATIENCE_SECONDS)
     files, resident = fleet.open_files(), fleet.resident()
-    cancel(500)
+    cancel(200)
     until(fleet.is_quiet, "nothing runs", PATIENCE_SECONDS)
     # A worker is reached over up to three connections. The free memory at the time of a query decides which one is
     # used.
@@ -263,7 +263,7 @@ def test_relayed_queries_that_are_cancelled_leave_nothing_behind(fleet: Fleet) -
     most_files = fleet.open_files_of_workers() + 2 * 3 * WORKERS
     with fleet.connect() as connection:
         connection.sql(f"SET relays = {SOME_RELAYS}")
-        for number in range(20):
+        for number in range(10):
             groups = 50_000 if number % 2 else 100
             result = connection.sql(f"SELECT k % {groups}, count(*) FROM t GROUP BY 1")
             if number % 3:

@@ -97,7 +97,7 @@ fn when_to_retry_survives_the_way_over_grpc_and_is_said_once() {
     assert_eq!(back.retry_after, Some(Duration::from_millis(2400)));
     assert_eq!(
         back.message(),
-        "worker w3: 256 statements run; retry in about 2 s"
+        "worker w3: 256 statements run; retry in about 3 s"
     );
     let mut never = Status::unavailable("x");
     never

@@ -6,6 +6,7 @@ use datafusion::execution::{FunctionRegistry, SessionStateBuilder, SessionStateD
 use datafusion::prelude::SessionConfig;
 use volary_exec::value_limit::{self, BoundedFunctions, ValueLimit};
 use volary_flight_proto::Result;
+use volary_planner::large_filters::LargeFilterPlanner;
 use volary_planner::narrowing_casts::NarrowingCasts;
 use volary_planner::rules::{analyzer_rules, logical_rules, physical_rules, planner_config};
 use volary_planner::session_settings::SessionSettings;
@@ -53,6 +54,7 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
         ]))
         .with_optimizer_rules(logical_rules())
         .with_physical_optimizer_rules(physical_rules())
+        .with_query_planner(Arc::new(LargeFilterPlanner))
         .build();
     let type_parsing_functions =
         parsed_types::bounded_functions(&defaults, config.query.max_type_depth);
