@@ -1,35 +1,38 @@
-# Every task is one word; CI calls the same ones. CARGO_TARGET_DIR is honoured.
+# Each task is one word. CI calls the same tasks. Compiled files go to CARGO_TARGET_DIR if it is set.
 
 PYTHON ?= python3
 MAVEN  ?= mvn --quiet --batch-mode
 VENV   := .venv
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BIN    := $(TARGET)/release/volary
-# Of the demo: scale factor, workers, and any other flag of `volary demo`.
+# Flags of `volary demo`: the scale factor, the number of workers, and any others.
 SCALE   ?= 0.1
 WORKERS ?= 4
 DEMO    ?=
 
-# No dependency: programs of their own, where volary-bench looks for them. It measures this release and no other.
+# Ballista's programs, which volary-bench compares with. It looks for them here, and measures only this release.
 BALLISTA         := $(TARGET)/ballista
 BALLISTA_RELEASE := 55.0.0
 BALLISTA_INSTALL := cargo install --locked --root $(BALLISTA) --target-dir $(BALLISTA)/build
 
-# Its program runs in the directory of its POM.
+# The JDBC benchmark runs in the directory of its POM.
 JDBC_BENCH := $(MAVEN) --file benches/jdbc/pom.xml compile exec:exec
 PYTHON_BENCH := $(VENV)/bin/python benches/python/bench.py
 
 PYTHON_SOURCES := python-client tests/python tests/sqlalchemy benches/python tools
 
-# Looks at dependencies: licences, versions, sources and advisories.
+# cargo-deny checks the licences, versions, sources and advisories of dependencies.
 DENY         := $(TARGET)/tools/bin/cargo-deny
 DENY_RELEASE := 0.20.2
 
-# Of each fuzz target: for how long it runs. libFuzzer needs a nightly compiler.
+# How long each fuzz target runs. libFuzzer needs a nightly compiler.
 FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 600
 FUZZ_TARGETS ?= $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
 FUZZ := cargo +nightly fuzz
+
+# Most Rust tests wait for nodes most of the time, so two run on each processor.
+TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 
 # Tests that start real processes find the binary by this name.
 export VOLARY_BIN := $(abspath $(BIN))
@@ -47,7 +50,7 @@ $(VENV)/.installed: python-client/pyproject.toml
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[test]'
 	@touch $@
 
-# Finds out what is missing before a long build does. Without a binary, it says how long that build is; cargo shows the rest.
+# Finds missing tools before a long build fails without them. Cargo shows the progress of the build.
 needs-build needs-test: needs-%:
 	@PYTHON="$(PYTHON)" tools/check-needs.sh $*
 	@test -x $(BIN) || echo "The first build compiles DataFusion. It takes about half an hour on two processors."
@@ -63,7 +66,7 @@ test: needs-test test-rust test-python test-jdbc ## Everything that must pass, R
 test-rust: ## Formatting, and all Rust tests
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	cargo test --release --workspace
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --release --workspace
 
 test-python: setup ## Types, and all Python tests, file beside file; they start real processes
 	cargo build --release --workspace --bins

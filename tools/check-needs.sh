@@ -5,7 +5,7 @@
 #   tools/check-needs.sh --install TASK  installs what is missing first
 #
 # The tasks are build, test and ci. Each of them needs what the one before it needs, and more.
-# PYTHON and CARGO_TARGET_DIR are honoured.
+# PYTHON names the Python to use. CARGO_TARGET_DIR names the directory for compiled files.
 set -euo pipefail
 here="$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)"
 
@@ -30,7 +30,7 @@ sudo=
 ((EUID == 0)) || sudo="sudo "
 rustup_command="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal -c rustfmt -c clippy"
 
-# What is missing: as text, as packages of apt, and as other commands that install it.
+# The missing things as text, the packages of apt that bring them, and other commands that install them.
 messages=()
 packages=()
 commands=()

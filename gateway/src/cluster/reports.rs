@@ -23,6 +23,9 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use super::Cluster;
 use super::known_workers::Responder;
 
+/// Minimum time between two turns. Each turn wakes up threads of the gateway, and each question
+/// threads of a worker. With thousands of workers, the gateway therefore asks several in one turn.
+const MIN_TURN: Duration = Duration::from_millis(20);
 /// Maximum delay of a question that does not delay the next question. Timers are not exact. After a
 /// longer delay the gateway does not catch up, because it would ask many workers at once.
 const MAX_CATCH_UP: Duration = Duration::from_millis(20);
@@ -52,26 +55,28 @@ impl Cluster {
             FuturesUnordered::new();
         let mut streaks: BTreeMap<WorkerId, FailureStreak> = BTreeMap::new();
         loop {
-            let gap = self.known_workers.question_gap();
+            let (questions, turn) = questions_per_turn(self.known_workers.question_gap());
             tokio::select! {
-                () = sleep(gap.saturating_sub(last_turn.elapsed())) => {
-                    let late = last_turn.elapsed().saturating_sub(gap);
-                    last_turn = if late < MAX_CATCH_UP { last_turn + gap } else { Instant::now() };
-                    if let Some(worker) = self.known_workers.next_to_ask_soon() {
-                        if asked.insert(worker) {
-                            answers.push(self.ask(worker).boxed());
-                        } else {
-                            ask_again.insert(worker);
+                () = sleep(turn.saturating_sub(last_turn.elapsed())) => {
+                    let late = last_turn.elapsed().saturating_sub(turn);
+                    last_turn = if late < MAX_CATCH_UP { last_turn + turn } else { Instant::now() };
+                    for _ in 0..questions {
+                        if let Some(worker) = self.known_workers.next_to_ask_soon() {
+                            if asked.insert(worker) {
+                                answers.push(self.ask(worker).boxed());
+                            } else {
+                                ask_again.insert(worker);
+                            }
+                            continue;
                         }
-                        continue;
-                    }
-                    if round.as_slice().is_empty() {
-                        round = self.recorded_workers().into_iter();
-                        self.known_workers.set_asked_workers(round.len());
-                    }
-                    // A worker that has not answered yet is skipped in this round.
-                    if let Some(worker) = round.next() && asked.insert(worker) {
-                        answers.push(self.ask(worker).boxed());
+                        if round.as_slice().is_empty() {
+                            round = self.recorded_workers().into_iter();
+                            self.known_workers.set_asked_workers(round.len());
+                        }
+                        // A worker that has not answered yet is skipped in this round.
+                        if let Some(worker) = round.next() && asked.insert(worker) {
+                            answers.push(self.ask(worker).boxed());
+                        }
                     }
                 }
                 Some((worker, answered)) = answers.next() => {
@@ -222,10 +227,31 @@ fn expected_content(state: &CatalogState, name: ShardName) -> Option<ShardConten
     })
 }
 
+/// Returns how many questions are asked in a turn, and the time from this turn to the next, if the
+/// questions are `gap` apart on average.
+fn questions_per_turn(gap: Duration) -> (u32, Duration) {
+    let questions = MIN_TURN.as_nanos().div_ceil(gap.as_nanos().max(1));
+    let questions = u32::try_from(questions).unwrap_or(u32::MAX);
+    (questions, gap * questions)
+}
+
 /// The consecutive failed questions of a worker. They are logged after `LOG_AFTER_FAILURES`
 /// failures, when the error code changes, and when the worker answers again.
 #[derive(Debug, Default)]
 struct FailureStreak {
     failures: u32,
     logged_code: Option<ErrorCode>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_asked_as_often_in_turns_as_one_by_one() {
+        let millis = Duration::from_millis;
+        for (gap, questions, turn) in [(2, 10, 20), (7, 3, 21), (20, 1, 20), (1_000, 1, 1_000)] {
+            assert_eq!(questions_per_turn(millis(gap)), (questions, millis(turn)));
+        }
+    }
 }

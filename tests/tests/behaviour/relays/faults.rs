@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
+use tokio::net::TcpSocket;
 use volary_cli::client::Client;
 use volary_cli::settings::Settings;
 use volary_cli::{LocalCluster, LocalOptions};
@@ -145,13 +146,19 @@ fn a_worker_that_is_gone_is_named_and_found_when_it_is_back_elsewhere() {
             // The stopped worker is a relay, or a worker whose rows a relay merges.
             for gone in 0..WORKERS {
                 let worker = nodes.worker_id(gone).unwrap();
+                let address = nodes.worker_address(gone).unwrap();
                 nodes.stop_worker(gone).await.unwrap();
+                // Without this socket, a node of another test could take the port and answer.
+                let port = TcpSocket::new_v4().unwrap();
+                port.set_reuseaddr(true).unwrap();
+                port.bind(address).unwrap();
                 for (sql, _) in ANSWERS {
                     let error = client.collect(sql).await.unwrap_err();
                     assert_eq!(error.code(), ErrorCode::Unavailable, "{error}");
                     let named = format!("worker {worker} at 127.0.0.1:");
                     assert!(error.message().contains(&named), "{named}: {error}");
                 }
+                drop(port);
                 nodes.start_worker(gone).await.unwrap();
                 for (sql, answer) in ANSWERS {
                     let rows = client.collect(sql).await.unwrap();
