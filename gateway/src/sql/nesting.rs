@@ -5,7 +5,8 @@
 //!
 //! A keyword that begins a clause ends the chains before it, but only where the parser takes it for
 //! a keyword: almost every keyword is a name where the parser expects an operand, as in `window +
-//! window`. [`depth`](super::depth) measures what the optimizer then makes of the plan.
+//! window`. In doubt, the scan counts too much: it counts words that may be operators, and it ends
+//! chains only at words that cannot be names. [`depth`](super::depth) measures what the optimizer then makes of the plan.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -133,6 +134,8 @@ struct NestingScan {
     is_after_from: bool,
     /// Says whether the scan is within IS [NOT] DISTINCT FROM.
     is_in_is_distinct: bool,
+    /// Says whether the last words were DISTINCT ON.
+    is_after_distinct_on: bool,
     name_parts: usize,
     queries: usize,
     descents: usize,
@@ -170,6 +173,8 @@ impl NestingScan {
             Some(Keyword::NOT | Keyword::DISTINCT) => self.is_in_is_distinct,
             _ => false,
         };
+        self.is_after_distinct_on =
+            word == Some(Keyword::ON) && self.last_word == Some(Keyword::DISTINCT);
         self.last_word = word;
     }
 
@@ -247,14 +252,14 @@ impl NestingScan {
                     Keyword::EXPLAIN | Keyword::PRIOR => self.descents += LARGE_DESCENT,
                     _ => {}
                 }
-                // After a FROM that may be a name, an operator is counted, although a table may
-                // have its name.
-                let is_operand = self.last_role == TokenRole::Operator
-                    || (self.is_after_from && !is_any_operator(word));
-                if is_operand {
-                    self.add_operand(word);
-                } else {
-                    self.add_keyword(word);
+                match operator_level(word) {
+                    // The word may be a name. If names were not counted, a chain of operators could
+                    // be written so that the scan takes each operator for a name.
+                    Some(level) => self.add_operator(level),
+                    None if self.last_role == TokenRole::Operator || self.is_after_from => {
+                        self.add_operand(word);
+                    }
+                    None => self.add_keyword(word),
                 }
             }
         }
@@ -271,8 +276,8 @@ impl NestingScan {
             Keyword::TIME if last == Some(Keyword::AT) => {}
             Keyword::ZONE if last == Some(Keyword::TIME) => {}
             Keyword::TO if last == Some(Keyword::SIMILAR) => {}
-            Keyword::NOT | Keyword::INTERVAL | Keyword::ANY => {}
-            _ if last == Some(Keyword::NOT) && is_operator(word) => self.add_operator(OTHER_LEVEL),
+            Keyword::OF if last == Some(Keyword::MEMBER) => {}
+            Keyword::NOT | Keyword::ANY => {}
             Keyword::FROM => {
                 self.chains.is_in_from = true;
                 self.last_role = TokenRole::Operand;
@@ -286,10 +291,11 @@ impl NestingScan {
     /// Handles a word after an operand, or where a clause begins.
     fn add_keyword(&mut self, word: Keyword) {
         match word {
-            Keyword::OR => self.add_operator(OR_LEVEL),
-            Keyword::AND => self.add_operator(AND_LEVEL),
             Keyword::NOT if self.last_role == TokenRole::Operand => self.add_operator(OTHER_LEVEL),
-            _ if is_operator(word) => self.add_operator(OTHER_LEVEL),
+            // Only a word after an operand begins a clause and ends chains. Elsewhere, it is a name.
+            _ if self.last_role == TokenRole::Start && !begins_at_start(word) => {
+                self.last_role = TokenRole::Operand;
+            }
             Keyword::GROUP if self.last_word == Some(Keyword::WITHIN) => {}
             Keyword::SELECT => {
                 self.chains.begin_clause(false);
@@ -318,7 +324,7 @@ impl NestingScan {
             | Keyword::EXPLAIN
             | Keyword::TABLE
             | Keyword::VALUES => self.last_role = TokenRole::Start,
-            Keyword::AS | Keyword::INTERVAL | Keyword::NOT | Keyword::OVER => {
+            Keyword::AS | Keyword::NOT | Keyword::OVER => {
                 self.last_role = TokenRole::Operator;
             }
             _ => self.last_role = TokenRole::Operand,
@@ -342,7 +348,7 @@ impl NestingScan {
             // a OPERATOR(+) b
             Some(Keyword::OPERATOR) => TokenRole::Operator,
             // SELECT DISTINCT ON (a) *
-            Some(Keyword::ON) => TokenRole::Start,
+            Some(Keyword::ON) if self.is_after_distinct_on => TokenRole::Start,
             _ => TokenRole::Operand,
         };
         self.push_group(false, after);
@@ -406,32 +412,47 @@ impl NestingScan {
     }
 }
 
-fn is_any_operator(word: Keyword) -> bool {
-    matches!(word, Keyword::AND | Keyword::OR) || is_operator(word)
+/// Returns the precedence level of a word that may be an operator between operands or after one.
+fn operator_level(word: Keyword) -> Option<usize> {
+    match word {
+        Keyword::OR => Some(OR_LEVEL),
+        Keyword::AND => Some(AND_LEVEL),
+        // The parser descends at each INTERVAL without counting: INTERVAL INTERVAL … is nested.
+        Keyword::INTERVAL => Some(OTHER_LEVEL),
+        Keyword::AT
+        | Keyword::BETWEEN
+        | Keyword::COLLATE
+        | Keyword::DIV
+        | Keyword::ILIKE
+        | Keyword::IN
+        | Keyword::IS
+        | Keyword::LIKE
+        | Keyword::MATCH
+        | Keyword::MEMBER
+        | Keyword::NOTNULL
+        | Keyword::OPERATOR
+        | Keyword::OVERLAPS
+        | Keyword::REGEXP
+        | Keyword::RLIKE
+        | Keyword::SIMILAR
+        | Keyword::XOR => Some(OTHER_LEVEL),
+        _ => None,
+    }
 }
 
-/// Returns whether a word, other than AND and OR, is an operator that stands between operands or
-/// after one.
-fn is_operator(word: Keyword) -> bool {
+/// Returns whether a word can begin a clause, or stand before an operand, where a clause or a list
+/// item begins.
+fn begins_at_start(word: Keyword) -> bool {
     matches!(
         word,
-        Keyword::AT
-            | Keyword::BETWEEN
-            | Keyword::COLLATE
-            | Keyword::DIV
-            | Keyword::ILIKE
-            | Keyword::IN
-            | Keyword::IS
-            | Keyword::LIKE
-            | Keyword::MATCH
-            | Keyword::MEMBER
-            | Keyword::NOTNULL
-            | Keyword::OPERATOR
-            | Keyword::OVERLAPS
-            | Keyword::REGEXP
-            | Keyword::RLIKE
-            | Keyword::SIMILAR
-            | Keyword::XOR
+        Keyword::SELECT
+            | Keyword::FROM
+            | Keyword::ALL
+            | Keyword::DISTINCT
+            | Keyword::EXPLAIN
+            | Keyword::TABLE
+            | Keyword::VALUES
+            | Keyword::NOT
     )
 }
 
@@ -491,6 +512,14 @@ mod tests {
             ("a, distinct * ", "from", " * "),
             ("1 * ", "select * from", " * "),
             ("1 LIKE ", "from", " LIKE "),
+            ("", "window", " XOR "),
+            ("over XOR ", "window", " XOR "),
+            ("", "where", " RLIKE "),
+            ("a, ", "group", " OVERLAPS "),
+            ("a MEMBER OF ", "window", " MEMBER OF "),
+            ("", "INTERVAL", " "),
+            ("", "INTERVAL year", " "),
+            ("", "on (a)", " * "),
             ("", "t.from", " LIKE "),
             ("", "CASE WHEN a THEN b ELSE c END", " + "),
             ("", "sum(a) OVER window", " + "),
@@ -512,6 +541,8 @@ mod tests {
             ("", "t.from", " AND "),
             ("a AND ", "from", " AND "),
             ("a OR ", "from", " OR "),
+            ("", "having", " OR "),
+            ("table OR ", "table", " OR "),
         ] {
             let chain = format!("SELECT {first}{}", vec![operand; 3_000].join(operator));
             assert!(is_refused(&chain), "{operator}{operand}");
