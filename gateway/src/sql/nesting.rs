@@ -6,7 +6,8 @@
 //! A keyword that begins a clause ends the chains before it, but only where the parser takes it for
 //! a keyword: almost every keyword is a name where the parser expects an operand, as in `window +
 //! window`. In doubt, the scan counts too much: it counts words that may be operators, and it ends
-//! chains only at words that cannot be names. [`depth`](super::depth) measures what the optimizer then makes of the plan.
+//! chains only at words that cannot be names. [`depth`](super::depth) measures what the optimizer
+//! then makes of the plan.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
@@ -292,7 +293,8 @@ impl NestingScan {
     fn add_keyword(&mut self, word: Keyword) {
         match word {
             Keyword::NOT if self.last_role == TokenRole::Operand => self.add_operator(OTHER_LEVEL),
-            // Only a word after an operand begins a clause and ends chains. Elsewhere, it is a name.
+            // Only a word after an operand begins a clause and ends chains. Elsewhere, it is a
+            // name.
             _ if self.last_role == TokenRole::Start && !begins_at_start(word) => {
                 self.last_role = TokenRole::Operand;
             }
