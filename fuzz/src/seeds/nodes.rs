@@ -174,7 +174,7 @@ fn ticket() -> FragmentTicket {
         scans: vec![shards(&[0, 64])],
         snapshot: Some(snapshot()),
         batch_bytes: 1 << 20,
-        small_bytes: 1 << 16,
+        single_round_bytes: 1 << 16,
         members: vec![Member {
             worker_id: 6,
             address: "127.0.0.1:7202".to_owned(),
@@ -226,7 +226,7 @@ fn worker_report() -> WorkerReport {
         worker_id: 5,
         instance: "i".to_owned(),
         segments: 3,
-        collected_writes: vec![12, 300],
+        deleted_writes: vec![12, 300],
         clients_uri: "grpc://h:1".to_owned(),
         ..WorkerReport::default()
     }
@@ -263,7 +263,7 @@ fn joined() -> JoinResponse {
         worker_id: 5,
         cluster_id: "67e55044-10b1-426f-9247-bb680e5fe0c8".to_owned(),
         key: Bytes::from_static(&[7; 32]),
-        heartbeat_ms: 1000,
+        report_interval_ms: 1000,
     }
 }
 
