@@ -156,19 +156,18 @@ impl NestingScan {
         match word {
             // A word after a period is a part of a name, and no keyword.
             Some(_) if self.name_parts > 0 && self.last_role == TokenRole::Operator => {
-                self.is_after_from = false;
                 self.last_role = TokenRole::Operand;
             }
             Some(word) => {
                 self.name_parts = 0;
                 self.add_word(word);
-                self.is_after_from = word == Keyword::FROM && self.last_role == TokenRole::Operand;
             }
-            None => {
-                self.add_symbol(token);
-                self.is_after_from = false;
-            }
+            None => self.add_symbol(token),
         }
+        // Parts of a name are counted until the token after the name.
+        self.is_after_from = word == Some(Keyword::FROM)
+            && self.name_parts == 0
+            && self.last_role == TokenRole::Operand;
         self.is_in_is_distinct = match word {
             Some(Keyword::IS) => true,
             Some(Keyword::NOT | Keyword::DISTINCT) => self.is_in_is_distinct,
@@ -350,7 +349,7 @@ impl NestingScan {
             // a OPERATOR(+) b
             Some(Keyword::OPERATOR) => TokenRole::Operator,
             // SELECT DISTINCT ON (a) *
-            Some(Keyword::ON) if self.is_after_distinct_on => TokenRole::Start,
+            _ if self.is_after_distinct_on => TokenRole::Start,
             _ => TokenRole::Operand,
         };
         self.push_group(false, after);
