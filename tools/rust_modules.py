@@ -25,7 +25,7 @@ class Import:
 
     path: list[str]
     line: int
-    reexport: bool
+    is_reexport: bool
 
 
 @dataclass
@@ -121,11 +121,13 @@ def read_child(module: Module, tokens: list[Token], index: int, directory: Path)
 
 def read_use(module: Module, tokens: list[Token], index: int) -> int:
     """Reads a `use`, and returns the index after it."""
-    reexport = tokens[index - 1].text == "pub" or (tokens[index - 1].text == ")" and is_visibility(tokens, index - 1))
+    is_reexport = tokens[index - 1].text == "pub" or (
+        tokens[index - 1].text == ")" and is_visibility(tokens, index - 1)
+    )
     end = index
     while tokens[end].text != ";":
         end += 1
-    read_use_tree(module, tokens[index + 1 : end], [], reexport)
+    read_use_tree(module, tokens[index + 1 : end], [], is_reexport)
     return end + 1
 
 
@@ -137,7 +139,7 @@ def is_visibility(tokens: list[Token], close: int) -> bool:
     return tokens[opening - 1].text == "pub"
 
 
-def read_use_tree(module: Module, tree: list[Token], prefix: list[str], reexport: bool) -> None:
+def read_use_tree(module: Module, tree: list[Token], prefix: list[str], is_reexport: bool) -> None:
     """Reads the tokens after `use`, and calls itself for each part in braces."""
     path = list(prefix)
     index = 0
@@ -145,20 +147,20 @@ def read_use_tree(module: Module, tree: list[Token], prefix: list[str], reexport
         text = tree[index].text
         if text == "{":
             for part in parts(tree[index + 1 : matching(tree, index)]):
-                read_use_tree(module, part, path, reexport)
+                read_use_tree(module, part, path, is_reexport)
             return
         if text == "*":
-            module.globs.append(Import(path, tree[index].line, reexport))
+            module.globs.append(Import(path, tree[index].line, is_reexport))
             return
         if text == "as":
-            add_import(module, tree[index + 1].text, Import(path, tree[index].line, reexport))
+            add_import(module, tree[index + 1].text, Import(path, tree[index].line, is_reexport))
             return
         if text == "self" and path:
             break
         if text != "::":
             path.append(text)
         index += 1
-    add_import(module, path[-1], Import(path, tree[0].line, reexport))
+    add_import(module, path[-1], Import(path, tree[0].line, is_reexport))
 
 
 def parts(tokens: list[Token]) -> list[list[Token]]:
@@ -247,7 +249,7 @@ def uses_of(root: Module) -> Uses:
             add(module, path, line)
         for imports in [*module.imports.values(), module.unnamed]:
             for an_import in imports:
-                if not an_import.reexport:
+                if not an_import.is_reexport:
                     add(module, an_import.path, an_import.line)
         for child in module.children.values():
             visit(child)

@@ -40,7 +40,7 @@ class _OfWorker(threading.local):
 _of_worker = _OfWorker()
 
 
-def join(client: str | Client, uri: str, barrier: Any) -> None:
+def start_worker(client: str | Client, uri: str, barrier: Any) -> None:
     """Starts a worker, and waits until all workers have asked once. So every worker takes part in the bursts."""
     _of_worker.client = CLIENTS[client](uri) if isinstance(client, str) else client
     ask(1)
@@ -59,13 +59,13 @@ def pool_of(kind: str, client: str, uri: str, workers: int) -> Executor:
     if kind == "threads":
         barrier = threading.Barrier(workers, timeout=_PATIENCE_SECONDS)
         one_for_all = CLIENTS[client](uri) if CLIENTS[client].THREADS_SHARE else client
-        return ThreadPoolExecutor(workers, initializer=join, initargs=(one_for_all, uri, barrier))
+        return ThreadPoolExecutor(workers, initializer=start_worker, initargs=(one_for_all, uri, barrier))
     # gRPC's threads do not survive a fork.
     spawn = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(
         workers,
         mp_context=spawn,
-        initializer=join,
+        initializer=start_worker,
         initargs=(client, uri, spawn.Barrier(workers, timeout=_PATIENCE_SECONDS)),
     )
 

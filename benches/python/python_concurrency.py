@@ -13,7 +13,7 @@ from child import Child, program
 from cluster import in_one_process
 from measured import Demand, Sample, Variant
 from sizes import Size
-from turns import Measure, in_turns, latencies
+from turns import Measure, latencies, measure_in_turns
 
 TABLE = "python_concurrency"
 TITLE = "Small queries from Python: threads and processes, one caller, fresh processes"
@@ -52,12 +52,12 @@ def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], s
             version = load.answer()["version"]
         log = directory / "clients.log"
         from_nothing = {name: _from_nothing(variant, uri, log) for name, variant in pools.items()}
-        in_turns(from_nothing, pools, size.pool_turns, size.warm_ups)
+        measure_in_turns(from_nothing, pools, size.pool_turns, size.warm_ups)
         first_requests = {name: _first_request(variant, uri, log) for name, variant in fresh.items()}
-        in_turns(first_requests, fresh, size.turns, size.warm_ups)
+        measure_in_turns(first_requests, fresh, size.turns, size.warm_ups)
         with ExitStack() as programs:
             bursts = {name: _bursts(variant, uri, log, size, programs) for name, variant in pools.items()}
-            in_turns(bursts, pools, size.turns, size.warm_ups)
+            measure_in_turns(bursts, pools, size.turns, size.warm_ups)
         with ExitStack() as programs:
             bare = programs.enter_context(program("bare_server", uri, "SELECT 1", log=directory / "bare.log"))
             uris = {_BARE: bare.answer()["uri"]}
@@ -65,7 +65,7 @@ def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], s
                 name: _one_by_one(variant, uris.get(variant.parameters["client"], uri), log, size, programs)
                 for name, variant in callers.items()
             }
-            in_turns(one_by_one, callers, size.turns, size.warm_ups)
+            measure_in_turns(one_by_one, callers, size.turns, size.warm_ups)
     return [*pools.values(), *callers.values(), *fresh.values()], _demands(pools | callers | fresh), version
 
 

@@ -12,7 +12,7 @@ from child import Child, program
 from cluster import Cluster, in_processes
 from measured import Demand, Sample, Variant
 from sizes import Size
-from turns import Measure, in_turns
+from turns import Measure, measure_in_turns
 
 TABLE = "result_transfer"
 TITLE = "A large result, read into pyarrow"
@@ -65,7 +65,7 @@ def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], s
         for name in _WAYS:
             reader = programs.enter_context(program("reader", name, *uris, log=log))
             measures[name] = _reading(reader, cluster, [bare, relay], served["rows"])
-        in_turns(measures, variants, size.transfer_turns, size.warm_ups)
+        measure_in_turns(measures, variants, size.transfer_turns, size.warm_ups)
     return list(variants.values()), _demands(variants), version
 
 

@@ -12,7 +12,9 @@ Measure = Callable[[], Sample]
 """A function that measures a variant once."""
 
 
-def in_turns(measures: Mapping[str, Measure], variants: Mapping[str, Variant], turns: int, warm_ups: int) -> None:
+def measure_in_turns(
+    measures: Mapping[str, Measure], variants: Mapping[str, Variant], turns: int, warm_ups: int
+) -> None:
     """Measures all variants one after another in each turn. The first `warm_ups` turns are not counted."""
     for turn in range(warm_ups + turns):
         for name, measure in measures.items():

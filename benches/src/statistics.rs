@@ -34,10 +34,10 @@ pub fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
 }
 
 /// Returns a percentile by the nearest rank: the smallest sample that is at least as large as
-/// `hundredths` percent of the samples. Returns 0 if there are no samples.
-pub fn percentile(samples: &[f64], hundredths: u32) -> f64 {
+/// `percent` % of the samples. Returns 0 if there are no samples.
+pub fn percentile(samples: &[f64], percent: u32) -> f64 {
     let sorted = sorted(samples);
-    let rank = (sorted.len() * hundredths as usize).div_ceil(100);
+    let rank = (sorted.len() * percent as usize).div_ceil(100);
     sorted
         .get(rank.saturating_sub(1))
         .copied()

@@ -83,7 +83,7 @@ impl<S: FlightService> Server<S> {
         *request.headers_mut() = headers;
         let content_type = "application/grpc".parse().expect("a value");
         request.headers_mut().insert("content-type", content_type);
-        guard::begin_input();
+        guard::start_time_limits();
         let mut answer = Answer::default();
         let reading = self.read(request, &mut answer);
         // After the timeout, the answer is no longer read. The next input waits until the

@@ -20,7 +20,7 @@ const MAX_PROCESSOR_TIME: Duration = Duration::from_secs(20);
 const MAX_ELAPSED_TIME: Duration = Duration::from_secs(300);
 
 /// Number of time limits that were started so far.
-static INPUTS: AtomicUsize = AtomicUsize::new(0);
+static TIME_LIMITS_STARTED: AtomicUsize = AtomicUsize::new(0);
 
 /// Number of panics in dependencies so far.
 static DEPENDENCY_PANICS: AtomicUsize = AtomicUsize::new(0);
@@ -53,18 +53,18 @@ pub(crate) fn dependency_panics() -> usize {
 }
 
 /// Starts the time limits of an input or of its next call.
-pub(crate) fn begin_input() {
-    INPUTS.fetch_add(1, Ordering::SeqCst);
+pub(crate) fn start_time_limits() {
+    TIME_LIMITS_STARTED.fetch_add(1, Ordering::SeqCst);
 }
 
 fn watch() {
-    let mut input = 0;
+    let mut last = 0;
     let mut since = (Instant::now(), processor_time());
     loop {
         std::thread::sleep(Duration::from_secs(1));
-        let current = INPUTS.load(Ordering::SeqCst);
-        if current != input || input == 0 {
-            input = current;
+        let current = TIME_LIMITS_STARTED.load(Ordering::SeqCst);
+        if current != last || last == 0 {
+            last = current;
             since = (Instant::now(), processor_time());
         } else if processor_time() - since.1 > MAX_PROCESSOR_TIME
             || since.0.elapsed() > MAX_ELAPSED_TIME
@@ -89,7 +89,7 @@ fn processor_time() -> Duration {
 
 /// Runs the work for one input on a stack as large as the stacks of a node's threads.
 pub fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    begin_input();
+    start_time_limits();
     large_stack::run(work)
 }
 

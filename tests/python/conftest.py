@@ -74,11 +74,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 @pytest.fixture(scope="module")
 def kea(secured: Secured) -> str:
     """The token of the user kea, who may read and write, in a module that has a cluster with users."""
-    return secured.token("kea", "of_kea")
+    return secured.create_token("kea", "of_kea")
 
 
 @pytest.fixture(scope="module")
-def made(secured: Secured, kea: str) -> Made:
+def keas_tickets(secured: Secured, kea: str) -> Made:
     """The tickets, handles and FlightInfos that the gateway of a cluster with users has made for kea."""
     return Made(secured, kea)
 

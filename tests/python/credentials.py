@@ -52,7 +52,7 @@ class Rotating:
     def __init__(self, cluster: Secured, user: str) -> None:
         self._cluster = cluster
         self._gateway = cluster.node(cluster.gateway.uri)
-        self.first = cluster.logged_in(user)
+        self.first = cluster.log_in(user)
         self.newest = self.first
 
     def go_on(self) -> str:
@@ -60,7 +60,7 @@ class Rotating:
         answer = self._gateway.call("ListActions", b"", authorization=self.newest)
         assert answer.code == OK, answer
         self.newest = answer.headers.get("authorization", self.newest)
-        self._cluster.keep_header("a session that goes on", self.newest)
+        self._cluster.record_header("a session that goes on", self.newest)
         return self.newest
 
 
@@ -69,16 +69,16 @@ def shown_by_strangers(cluster: Secured, directory: Path) -> dict[str, str | Non
 
     The headers are those of users who may read the table, or who might be mistaken for such a user.
     """
-    expiring = cluster.logged_in("kea")
+    expiring = cluster.log_in("kea")
     users = ("changed", "dropped", "replaced", "guessed", "silent")
     for user in users:
         cluster.administer(f"CREATE USER {user} PASSWORD '{PASSWORD}'", f"GRANT SELECT ON {TABLE} TO {user}")
     cluster.administer("CREATE ROLE readers", f"GRANT SELECT ON {TABLE} TO readers")
-    sessions = {user: cluster.logged_in(user) for user in users[:3]}
-    tokens = {name: cluster.token("kea", name) for name in ("dropped_token", "altered_token")}
-    of_dropped = cluster.token("dropped", "of_dropped")
-    brief = cluster.token("kea", "brief", "1ms")
-    cluster.keep("a new password", _NEW_PASSWORD)
+    sessions = {user: cluster.log_in(user) for user in users[:3]}
+    tokens = {name: cluster.create_token("kea", name) for name in ("dropped_token", "altered_token")}
+    of_dropped = cluster.create_token("dropped", "of_dropped")
+    brief = cluster.create_token("kea", "brief", "1ms")
+    cluster.record("a new password", _NEW_PASSWORD)
     cluster.administer(
         f"ALTER USER changed PASSWORD '{_NEW_PASSWORD}'",
         "DROP USER dropped",
@@ -90,13 +90,13 @@ def shown_by_strangers(cluster: Secured, directory: Path) -> dict[str, str | Non
     with Secured(directory) as other:
         other.add_worker()
         other.populate()
-        elsewhere = {"token": other.token("kea", "of_kea"), "session": other.logged_in("kea")}
+        elsewhere = {"token": other.create_token("kea", "of_kea"), "session": other.log_in("kea")}
     claims = bytes.fromhex(expiring.removeprefix("Bearer volary-bearer-"))
     rotating = Rotating(cluster, "kea")
-    closed = cluster.logged_in("kea")
+    closed = cluster.log_in("kea")
     with cluster.node(cluster.gateway.uri) as gateway:
         assert gateway.call("DoAction", action("CloseSession"), authorization=closed).code == OK
-    forged = cluster.seal.again(claims, purpose=Purpose.SESSION, expiry_s=2**40)
+    forged = cluster.seal.reseal(claims, purpose=Purpose.SESSION, expiry_s=2**40)
     shown = {
         "nothing": None,
         "a header of nothing": "",
@@ -130,7 +130,7 @@ def shown_by_strangers(cluster: Secured, directory: Path) -> dict[str, str | Non
     assert list(shown) == STRANGERS
     for what, header in shown.items():
         if header not in (None, "", "Basic !"):
-            cluster.keep_header(what, header)
+            cluster.record_header(what, header)
     gateway = cluster.node(cluster.gateway.uri)
 
     def have_expired() -> bool:

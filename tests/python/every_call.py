@@ -58,10 +58,10 @@ class Call:
     shows: str = ""
     """A text that is in the owner's answer and that must be in no other answer."""
     headers: tuple[tuple[str, str], ...] = ()
-    of: tuple[str, ...] = ()
+    covers: tuple[str, ...] = ()
     """The commands and actions that this call tests."""
 
-    def says(self, marker: str) -> bool:
+    def sends(self, marker: str) -> bool:
         """Returns whether the marker is in the messages that are sent."""
         return any(marker.encode() in message for message in self.messages)
 
@@ -74,21 +74,21 @@ class Made:
         self._authorization = authorization
         self._gateway = cluster.node(cluster.gateway.uri)
         self.info = self.flight_info(descriptor(QUERY.encode()))
-        self.ticket = self.kept("a ticket", ticket_of(self.info))
-        self.handle = self.kept("a handle", self.prepared(QUERY))
-        self.update_handle = self.kept("a handle of an update", self.prepared(INSERT))
+        self.ticket = self.record("a ticket", ticket_of(self.info))
+        self.handle = self.record("a handle", self.prepared(QUERY))
+        self.update_handle = self.record("a handle of an update", self.prepared(INSERT))
         self.part_info = self._direct()
         self.parts = flight.FlightInfo.deserialize(self.part_info).endpoints
         for part in self.parts:
-            self.kept("a direct ticket", part.ticket.ticket)
+            self.record("a direct ticket", part.ticket.ticket)
 
     def node_at(self, endpoint: flight.FlightEndpoint) -> Node:
         """Returns a connection to the node that has the endpoint's rows."""
         return self._cluster.node(endpoint.locations[0].uri.decode())
 
-    def kept(self, what: str, sealed: bytes) -> bytes:
+    def record(self, what: str, sealed: bytes) -> bytes:
         """Notes that `sealed` must be in no log, and returns it."""
-        self._cluster.keep_sealed(what, sealed)
+        self._cluster.record_sealed(what, sealed)
         return sealed
 
     def flight_info(self, described: bytes) -> bytes:
@@ -97,7 +97,7 @@ class Made:
 
     def metadata_ticket(self, name: str, message: bytes) -> bytes:
         """Returns the ticket of a command about metadata."""
-        return self.kept(f"a ticket of {name}", ticket_of(self.flight_info(command(name, message))))
+        return self.record(f"a ticket of {name}", ticket_of(self.flight_info(command(name, message))))
 
     def prepared(self, sql: str) -> bytes:
         """Returns the handle of a prepared statement."""
@@ -166,9 +166,9 @@ def _descriptors(made: Made) -> Iterator[tuple[str, Call]]:
     }
     for method in ("GetFlightInfo", "GetSchema", "PollFlightInfo"):
         for name, described in queries.items():
-            yield f"{method} of {name}", Call(method, [described], OK, DENIED, DENIED, shows=COLUMN, of=(name,))
+            yield f"{method} of {name}", Call(method, [described], OK, DENIED, DENIED, shows=COLUMN, covers=(name,))
         for name, message in METADATA.items():
-            yield f"{method} of {name}", Call(method, [command(name, message)], of=(name,))
+            yield f"{method} of {name}", Call(method, [command(name, message)], covers=(name,))
     direct = Call("GetFlightInfo", [queries["SQL"]], OK, DENIED, DENIED, shows=COLUMN, headers=DIRECT)
     yield "GetFlightInfo of parts", direct
     insert = command("CommandStatementQuery", pb.field(1, INSERT))
@@ -185,7 +185,7 @@ def _tickets(made: Made) -> Iterator[tuple[str, Call]]:
     for name, message in METADATA.items():
         shows = TABLE if name == "CommandGetTables" else ""
         sealed = made.metadata_ticket(name, message)
-        yield f"DoGet of {name}", Call("DoGet", [ticket(sealed)], OK, DENIED, shows=shows, of=(name,))
+        yield f"DoGet of {name}", Call("DoGet", [ticket(sealed)], OK, DENIED, shows=shows, covers=(name,))
     yield "DoGet of SQL", Call("DoGet", [ticket(QUERY.encode())], *[INVALID] * 3)
 
 
@@ -193,11 +193,11 @@ def _uploads(made: Made) -> Iterator[tuple[str, Call]]:
     update = "CommandPreparedStatementUpdate"
     uploads = {**_writes(), update: upload(command(update, pb.field(1, made.update_handle)))}
     for name, messages in uploads.items():
-        yield f"DoPut of {name}", Call("DoPut", messages, OK, DENIED, DENIED, of=(name,))
+        yield f"DoPut of {name}", Call("DoPut", messages, OK, DENIED, DENIED, covers=(name,))
     # Binding only seals the values into a handle, and only the user of that handle can use it.
     query = "CommandPreparedStatementQuery"
     bound = upload(command(query, pb.field(1, made.handle)))
-    yield f"DoPut of {query}", Call("DoPut", bound, OK, DENIED, shows=COLUMN, of=(query,))
+    yield f"DoPut of {query}", Call("DoPut", bound, OK, DENIED, shows=COLUMN, covers=(query,))
     yield "DoPut of SQL", Call("DoPut", upload(descriptor(INSERT.encode())), *[UNIMPLEMENTED] * 3)
 
 
@@ -210,17 +210,17 @@ def _exchanges(made: Made) -> Iterator[tuple[str, Call]]:
     for name, described in queries.items():
         yield (
             f"DoExchange of {name}",
-            Call("DoExchange", upload(described), OK, DENIED, DENIED, shows=VALUE, of=(name,)),
+            Call("DoExchange", upload(described), OK, DENIED, DENIED, shows=VALUE, covers=(name,)),
         )
     yield "DoExchange of parts", Call("DoExchange", upload(queries["SQL"]), OK, DENIED, DENIED, headers=DIRECT)
     for name, messages in _writes().items():
-        yield f"DoExchange of {name}", Call("DoExchange", messages, OK, DENIED, DENIED, of=(name,))
+        yield f"DoExchange of {name}", Call("DoExchange", messages, OK, DENIED, DENIED, covers=(name,))
     for name, message in METADATA.items():
         shows = TABLE if name == "CommandGetTables" else ""
-        yield f"DoExchange of {name}", Call("DoExchange", upload(command(name, message)), shows=shows, of=(name,))
+        yield f"DoExchange of {name}", Call("DoExchange", upload(command(name, message)), shows=shows, covers=(name,))
     for name in ("CommandPreparedStatementQuery", "CommandPreparedStatementUpdate"):
         prepared = upload(command(name, pb.field(1, made.handle)))
-        yield f"DoExchange of {name}", Call("DoExchange", prepared, *[UNIMPLEMENTED] * 3, of=(name,))
+        yield f"DoExchange of {name}", Call("DoExchange", prepared, *[UNIMPLEMENTED] * 3, covers=(name,))
 
 
 def _writes() -> dict[str, list[bytes]]:
@@ -252,7 +252,7 @@ def _actions(made: Made) -> Iterator[tuple[str, Call]]:
         "RenewFlightEndpoint": (pb.field(1, endpoint.serialize()), DENIED, OK),
     }
     for name, (body, other, revoked) in bodies.items():
-        yield f"DoAction {name}", Call("DoAction", [action(name, body)], OK, other, revoked, of=(name,))
+        yield f"DoAction {name}", Call("DoAction", [action(name, body)], OK, other, revoked, covers=(name,))
     for name in ("BeginTransaction", "BeginSavepoint", "CreatePreparedSubstraitPlan", "volary.control", "volary.x", ""):
         yield f"DoAction {name!r}", Call("DoAction", [action(name)], *[UNIMPLEMENTED] * 3)
 
@@ -271,8 +271,8 @@ def _actions_of_workers() -> Iterator[tuple[str, Call]]:
     stranger = Seal.of_secret(OTHER_SECRET)
     for name, purpose in sealed.items():
         body = stranger(purpose, pb.field(1, 1), 2**40)
-        yield f"DoAction {name}", Call("DoAction", [action(name, body)], *[DENIED] * 4, of=(name,))
-        yield f"DoAction {name} of nothing", Call("DoAction", [action(name)], *[INVALID] * 4, of=(name,))
+        yield f"DoAction {name}", Call("DoAction", [action(name, body)], *[DENIED] * 4, covers=(name,))
+        yield f"DoAction {name} of nothing", Call("DoAction", [action(name)], *[INVALID] * 4, covers=(name,))
 
 
 # The following functions read the source code, so that the tests notice new commands, actions and RPCs.

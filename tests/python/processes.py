@@ -182,7 +182,7 @@ class Process:
         """Returns whether the process runs."""
         return self._process.poll() is None
 
-    def failure(self) -> tuple[int, str]:
+    def await_failure(self) -> tuple[int, str]:
         """Waits until the process has failed by itself. Returns its exit code and the last line of its log."""
         code = self._process.wait(timeout=PATIENCE_SECONDS)
         return code, self._log.read_text().splitlines()[-1]

@@ -43,7 +43,7 @@ class Answer(NamedTuple):
     messages: list[bytes]
     headers: dict[str, str]
 
-    def holds(self, marker: str) -> bool:
+    def contains(self, marker: str) -> bool:
         """Returns whether the marker is anywhere in the answer."""
         everything = [self.text.encode(), *self.messages, *(value.encode() for value in self.headers.values())]
         return any(marker.encode() in part for part in everything)
@@ -61,7 +61,7 @@ def faults(what: str, answer: Answer, expected: grpc.StatusCode, *hidden: str) -
     if expected != OK and answer.messages:
         yield f"{what}: there are messages before the error: {answer.messages}"
     for marker in hidden:
-        if answer.holds(marker):
+        if answer.contains(marker):
             yield f"{what}: {marker!r} is in the answer: {answer}, {answer.messages}, {answer.headers}"
 
 
@@ -81,7 +81,7 @@ class Node:
     def __exit__(self, *_: object) -> None:
         self._channel.close()
 
-    def refusals(
+    def call_each(
         self,
         method: str,
         messages: Iterable[bytes],

@@ -119,12 +119,12 @@ class Connection:
         self._http2.end_stream(stream)
         self._flush()
 
-    def ended(self, stream: int) -> Ended:
+    def await_end(self, stream: int) -> Ended:
         """Waits until a call has ended."""
-        self.any_ended([stream])
+        self.await_any_end([stream])
         return self._calls[stream]
 
-    def any_ended(self, streams: list[int]) -> int:
+    def await_any_end(self, streams: list[int]) -> int:
         """Waits until one of these calls has ended, and returns its stream."""
         while True:
             for stream in streams:
@@ -202,7 +202,7 @@ class _Upload:
         return min(http2.local_flow_control_window(self.stream), http2.max_outbound_frame_size, len(self.rest))
 
 
-def ended_while_sending(calls: Mapping[Connection, int], data: bytes) -> list[Ended]:
+def send_until_ended(calls: Mapping[Connection, int], data: bytes) -> list[Ended]:
     """Sends the data in one call on each connection, as fast as the nodes accept it, until all calls have ended."""
     uploads = [_Upload(connection, stream, data) for connection, stream in calls.items()]
     with selectors.DefaultSelector() as selector:

@@ -21,7 +21,7 @@ class ReceivedAction:
     body: bytes
     headers: dict[str, str]
 
-    def holds(self, text: str) -> bool:
+    def contains(self, text: str) -> bool:
         """Returns whether the text is anywhere in the action."""
         parts = [self.action.encode(), self.body, *(value.encode() for value in self.headers.values())]
         return any(text.encode() in part for part in parts)

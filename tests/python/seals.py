@@ -91,7 +91,7 @@ class Seal:
         signed = MAGIC + bytes([VERSION, purpose]) + expiry_s.to_bytes(8, "big") + message
         return signed + _hash(_words(self._key), signed, _KEYED)[:MAC_BYTES]
 
-    def again(self, sealed: bytes, *, purpose: int | None = None, expiry_s: int | None = None) -> bytes:
+    def reseal(self, sealed: bytes, *, purpose: int | None = None, expiry_s: int | None = None) -> bytes:
         """Seals the content of `sealed` again, for another purpose or with another expiry time."""
         expiry = int.from_bytes(sealed[4:HEADER_BYTES], "big") if expiry_s is None else expiry_s
         return self(sealed[3] if purpose is None else purpose, content(sealed), expiry)

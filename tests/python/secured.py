@@ -35,7 +35,7 @@ _TOKEN = re.compile(r"(volary-(?:session|bearer|token))-[0-9a-f]{8}")
 
 
 class Secured(Processes):
-    """A cluster where `kea` may read and write the table, and `auk` may do nothing. `keep` records texts that must
+    """A cluster where `kea` may read and write the table, and `auk` may do nothing. `record` notes texts that must
     appear in no log.
     """
 
@@ -60,7 +60,7 @@ class Secured(Processes):
             "the administrator's password": ADMIN_PASSWORD,
             "the users' password": PASSWORD,
         }.items():
-            self.keep(what, secret)
+            self.record(what, secret)
 
     def __exit__(self, *of_the_test: object) -> None:
         for node in self._nodes:
@@ -71,10 +71,10 @@ class Secured(Processes):
         """Creates the users and the table."""
         self.gateways_seal = Seal.of_gateways(self.gateway.data_dir / "catalog.redb")
         """The seal that gateways use for what clients get."""
-        first = self.logged_in("admin", ADMIN_PASSWORD)
+        first = self.log_in("admin", ADMIN_PASSWORD)
         (row,) = self.run_as(first, "CREATE TOKEN of_the_tests")
         self._admin = bearer(row["token"])
-        self.keep_header("the administrator", self._admin)
+        self.record_header("the administrator", self._admin)
         for user in ("kea", "auk"):
             self.administer(f"CREATE USER {user} PASSWORD '{PASSWORD}'")
         self.administer(
@@ -116,49 +116,49 @@ class Secured(Processes):
         """Returns the address at which gateways connect to a worker."""
         return worker.running().await_ready().rsplit(" ", 1)[1]
 
-    def logged_in(self, user: str, password: str = PASSWORD) -> str:
-        """Returns the authorization header of a new session."""
+    def log_in(self, user: str, password: str = PASSWORD) -> str:
+        """Logs in, and returns the authorization header of the new session."""
         with Node(self.gateway.uri) as gateway:
             answer = gateway.call("Handshake", b"", authorization=basic(user, password))
         assert answer.code == OK, answer
         header = answer.headers["authorization"]
-        self.keep_header(f"a session of {user}'s", header)
+        self.record_header(f"a session of {user}'s", header)
         return header
 
-    def token(self, user: str, name: str, valid_for: str = "1 day") -> str:
-        """Returns the authorization header of a new token."""
+    def create_token(self, user: str, name: str, valid_for: str = "1 day") -> str:
+        """Creates a token for a user, and returns its authorization header."""
         (row,) = self.administer(f"CREATE TOKEN {name} FOR {user} VALID FOR '{valid_for}'")
-        self.keep_header(f"the token {name}", bearer(row["token"]))
+        self.record_header(f"the token {name}", bearer(row["token"]))
         return bearer(row["token"])
 
     # Secrets that must be in no log
 
-    def keep(self, what: str, secret: str) -> None:
+    def record(self, what: str, secret: str) -> None:
         """Records a secret. Texts that are too short to search for are ignored."""
         if len(secret) >= _SHORTEST_SECRET:
             self._secrets[secret] = what
 
-    def keep_header(self, what: str, header: str) -> None:
+    def record_header(self, what: str, header: str) -> None:
         """Records the credentials in an authorization header."""
         scheme, _, shown = header.partition(" ")
         # The part before the last dash is the same for all tokens.
-        self.keep(f"the header of {what}", shown.rstrip("=").rpartition("-")[2])
+        self.record(f"the header of {what}", shown.rstrip("=").rpartition("-")[2])
         if scheme == "Basic":
-            self.keep(f"the password of {what}", base64.b64decode(shown).decode().partition(":")[2])
+            self.record(f"the password of {what}", base64.b64decode(shown).decode().partition(":")[2])
 
-    def keep_sealed(self, what: str, sealed: bytes) -> None:
+    def record_sealed(self, what: str, sealed: bytes) -> None:
         """Records a sealed message in all forms in which a log may write bytes.
 
         Only the seal at its end is recorded, because no log can contain it by chance.
         """
         mac = sealed[-MAC_BYTES:]
-        self.keep(what, mac.hex())
-        self.keep(what, mac.hex().upper())
-        self.keep(what, ", ".join(str(byte) for byte in mac))
-        self.keep(what, "".join(_escaped(byte) for byte in mac))
+        self.record(what, mac.hex())
+        self.record(what, mac.hex().upper())
+        self.record(what, ", ".join(str(byte) for byte in mac))
+        self.record(what, "".join(_escaped(byte) for byte in mac))
         for skipped in range(3):
             # Records the base64 text for each alignment in a longer text, without its ends, which other bytes affect.
-            self.keep(what, base64.b64encode(sealed[-30 + skipped :])[4:-4].decode())
+            self.record(what, base64.b64encode(sealed[-30 + skipped :])[4:-4].decode())
 
     def secrets_in(self, text: str) -> set[str]:
         """Returns the descriptions of the recorded secrets in the text, and of all tokens in it, recorded or not."""

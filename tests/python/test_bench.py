@@ -100,7 +100,7 @@ def test_every_table_has_finite_samples_of_every_variant(all_tables: Run) -> Non
                 assert min(samples) >= lowest, (variant["name"], metric, samples)
 
 
-def test_variants_are_compared_with_what_they_stand_beside(all_tables: Run) -> None:
+def test_each_variant_is_compared_with_its_own_baseline(all_tables: Run) -> None:
     results = all_tables.results
     tpch = variants(results, "tpch")
     queries = [f"q{number:02}" for number in range(1, 23)]

@@ -286,7 +286,7 @@ def admin(secured: LocalCluster) -> Iterator[volary.Connection]:
         yield connection
 
 
-def logged_in(cluster: LocalCluster, user: str, password: str) -> tuple[bytes, bytes]:
+def log_in(cluster: LocalCluster, user: str, password: str) -> tuple[bytes, bytes]:
     with flight.connect(cluster.uri) as client:
         return (b"authorization", client.authenticate_basic_token(user.encode(), password.encode())[1])
 
@@ -299,7 +299,7 @@ def users(secured: LocalCluster, admin: volary.Connection) -> list[tuple[str, tu
         name = f"reader_{next(_numbers)}"
         admin.sql(f"CREATE USER {name} PASSWORD '{PASSWORD}'")
         admin.sql(f"GRANT SELECT ON eggs TO {name}")
-        made.append((name, logged_in(secured, name, PASSWORD)))
+        made.append((name, log_in(secured, name, PASSWORD)))
     return made
 
 

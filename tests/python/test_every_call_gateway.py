@@ -41,8 +41,8 @@ def gateway(secured: Secured) -> Node:
 
 
 @pytest.fixture(scope="module")
-def calls(made: Made) -> dict[str, Call]:
-    return gateway_calls(made)
+def calls(keas_tickets: Made) -> dict[str, Call]:
+    return gateway_calls(keas_tickets)
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +51,19 @@ def strangers(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 def test_every_call_is_in_the_table(gateway, kea, calls):
-    of = set(chain.from_iterable(call.of for call in calls.values()))
+    covered = set(chain.from_iterable(call.covers for call in calls.values()))
     methods = {call.method for call in calls.values()}
     assert methods == set(METHODS) == methods_of("gateway/src/flight_sql/service.rs")
     commands = commands_of_the_gateway()
     assert "CommandStatementQuery" in commands
-    assert commands <= of, commands - of
+    assert commands <= covered, commands - covered
     listed = gateway.call("ListActions", b"", authorization=kea)
     actions = {pb.fields(message)[1].decode() for message in listed.messages}
     assert "RenewFlightEndpoint" in actions
-    assert actions <= of, actions - of
+    assert actions <= covered, actions - covered
     others = actions_in_the_code() - {"volary.control"}
     assert {"volary.join", "volary.introduce"} <= others
-    assert others <= of, others - of
+    assert others <= covered, others - covered
 
 
 def shown_by(secured: Secured, name: str, token: str) -> Callable[[], str]:
@@ -73,7 +73,7 @@ def shown_by(secured: Secured, name: str, token: str) -> Callable[[], str]:
     if name == "a token":
         return lambda: token
     if name == "a session's token":
-        return lambda: secured.logged_in("kea")
+        return lambda: secured.log_in("kea")
     rotating = Rotating(secured, "kea")
     until(lambda: rotating.go_on() != rotating.first, "the session has another token")
     return rotating.go_on
@@ -86,7 +86,7 @@ def test_every_call_is_served_to_whom_it_is_for(secured, gateway, kea, calls, na
     for what, call in calls.items():
         answer = gateway.call(call.method, *call.messages, headers=call.headers, authorization=shown())
         found += faults(what, answer, call.owner)
-        if call.shows and not answer.holds(call.shows):
+        if call.shows and not answer.contains(call.shows):
             found.append(f"{what}: {call.shows!r} is not in the answer: {answer} {answer.messages}")
     assert not found, "\n".join(found)
 
@@ -113,12 +113,12 @@ def denial(answer: Answer, expected: StatusCode) -> StatusCode:
 
 
 def test_every_call_of_another_user_reads_and_writes_nothing(secured, gateway, calls):
-    auk = secured.token("auk", "of_auk")
+    auk = secured.create_token("auk", "of_auk")
     before, found = secured.rows(), []
     for what, call in calls.items():
         answer = gateway.call(call.method, *call.messages, headers=call.headers, authorization=auk)
         # The refusal may contain names that the call itself contains.
-        hidden = [marker for marker in MARKERS if not call.says(marker)]
+        hidden = [marker for marker in MARKERS if not call.sends(marker)]
         found += faults(what, answer, denial(answer, call.other), *hidden, VALUE)
     assert not found, "\n".join(found)
     assert secured.rows() == before
@@ -130,17 +130,17 @@ def test_every_call_of_a_user_whose_rights_were_taken_back_reads_and_writes_noth
     try:
         for what, call in calls.items():
             answer = gateway.call(call.method, *call.messages, headers=call.headers, authorization=kea)
-            hidden = [marker for marker in MARKERS if not call.says(marker)]
+            hidden = [marker for marker in MARKERS if not call.sends(marker)]
             found += faults(what, answer, denial(answer, call.revoked), *hidden)
     finally:
         secured.administer(f"GRANT SELECT, INSERT ON {TABLE} TO kea")
     assert not found, "\n".join(found)
     assert secured.rows() == before
-    assert gateway.call("GetSchema", *calls["GetSchema of SQL"].messages, authorization=kea).holds(COLUMN)
+    assert gateway.call("GetSchema", *calls["GetSchema of SQL"].messages, authorization=kea).contains(COLUMN)
 
 
 def test_a_sessions_token_altered_by_one_bit_of_any_byte_is_refused(secured, gateway):
-    header = secured.logged_in("kea")
+    header = secured.log_in("kea")
     prefix, sealed = "Bearer volary-bearer-", header.removeprefix("Bearer volary-bearer-")
     assert gateway.call("ListActions", b"", authorization=header).code == OK
     found = []

@@ -43,7 +43,7 @@ class Call:
     messages: list[bytes]
     for_gateways: StatusCode
     for_clients: StatusCode
-    of: str = ""
+    covers: str = ""
     """The action or command that this call tests."""
 
     def expected(self, port: str) -> StatusCode:
@@ -78,10 +78,10 @@ def calls_of(made: Made, to: Addressee) -> dict[str, Call]:
         sealed = stranger(Purpose.CONTROL, control(to, name, pb.field(1, 1)), SOON)
         for what, body, code in ((f"another secret's {name}", sealed, DENIED), (f"no {name}", b"", INVALID)):
             calls[f"DoAction of {what}"] = Call(
-                "DoAction", [action("volary.control", body)], code, UNIMPLEMENTED, of=name
+                "DoAction", [action("volary.control", body)], code, UNIMPLEMENTED, covers=name
             )
     for name in ("CreatePreparedStatement", "CancelFlightInfo", "volary.join", "volary.leave", "volary.introduce", ""):
-        calls[f"DoAction {name!r}"] = Call("DoAction", [action(name)], *nowhere, of=name)
+        calls[f"DoAction {name!r}"] = Call("DoAction", [action(name)], *nowhere, covers=name)
     return calls
 
 
@@ -92,8 +92,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 @pytest.fixture(scope="module")
-def calls(secured: Secured, made: Made) -> dict[str, Call]:
-    return calls_of(made, Addressee.of(secured.workers[0]))
+def calls(secured: Secured, keas_tickets: Made) -> dict[str, Call]:
+    return calls_of(keas_tickets, Addressee.of(secured.workers[0]))
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +103,9 @@ def internal(secured: Secured) -> Node:
 
 
 @pytest.fixture(scope="module")
-def endpoint(made: Made, internal: Node, kea: str) -> flight.FlightEndpoint:
+def endpoint(keas_tickets: Made, internal: Node, kea: str) -> flight.FlightEndpoint:
     """The endpoint whose rows are on the first worker."""
-    (its,) = [it for it in made.parts if fetch(internal, it.ticket.ticket, kea).code == OK]
+    (its,) = [it for it in keas_tickets.parts if fetch(internal, it.ticket.ticket, kea).code == OK]
     return its
 
 
@@ -117,13 +117,13 @@ def part(endpoint: flight.FlightEndpoint) -> bytes:
 @pytest.fixture(scope="module")
 def forged_part(secured: Secured, part: bytes) -> bytes:
     """A part that is sealed with the secret of the cluster's nodes. Gateways seal with another key for users."""
-    return secured.seal.again(part)
+    return secured.seal.reseal(part)
 
 
 @pytest.fixture(scope="module")
-def nodes(made: Made, internal: Node, endpoint: flight.FlightEndpoint) -> dict[str, Node]:
+def nodes(keas_tickets: Made, internal: Node, endpoint: flight.FlightEndpoint) -> dict[str, Node]:
     """The first worker at both addresses, by who connects there."""
-    return dict(zip(PORTS, (internal, made.node_at(endpoint)), strict=True))
+    return dict(zip(PORTS, (internal, keas_tickets.node_at(endpoint)), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_every_call_is_in_the_table(nodes, calls):
     listed = nodes["for gateways"].call("ListActions", b"").messages
     assert [pb.fields(message)[1] for message in listed] == [b"volary.control"]
     of_nodes = {name for name in actions_in_the_code() if name.startswith("volary.")}
-    assert of_nodes - {call.of for call in calls.values()} == {"volary.control"}
+    assert of_nodes - {call.covers for call in calls.values()} == {"volary.control"}
     choices = (REPOSITORY / "flight-proto" / "src" / "control.rs").read_text().partition("enum Command {")[2]
     assert set(re.findall(r"^        (\w+)\(super::", choices, re.MULTILINE)) == set(COMMANDS)
 
@@ -153,15 +153,15 @@ def test_every_call_is_in_the_table(nodes, calls):
 @pytest.mark.parametrize("port", PORTS)
 def test_the_user_of_a_ticket_is_served_and_nobody_else(secured, nodes, calls, part, kea, port):
     node = nodes[port]
-    session = secured.logged_in("kea")
+    session = secured.log_in("kea")
     for shown in (kea, session, basic("kea", PASSWORD)):
         assert VALUE in str(rows_of(fetch(node, part, shown)))
     secured.administer(f"GRANT SELECT ON {TABLE} TO auk")
     found = []
     # The first user may read the table, and the second one may do everything.
     for who, shown in {
-        "auk": secured.logged_in("auk"),
-        "the administrator": secured.token("admin", f"of_{port[4:]}"),
+        "auk": secured.log_in("auk"),
+        "the administrator": secured.create_token("admin", f"of_{port[4:]}"),
     }.items():
         found += faults(who, fetch(node, part, shown), DENIED, *MARKERS)
     secured.administer(f"REVOKE SELECT ON {TABLE} FROM auk", f"REVOKE SELECT ON {TABLE} FROM kea")
@@ -198,7 +198,7 @@ def test_no_rows_go_to(secured, nodes, calls, strangers, part, forged_part, port
 
 @pytest.mark.parametrize("port", PORTS)
 def test_no_credentials_let_a_user_do_what_nodes_do(secured, nodes, calls, forged_part, kea, port):
-    administrator = secured.token("admin", f"nodes_{port[4:]}")
+    administrator = secured.create_token("admin", f"nodes_{port[4:]}")
     before, found = secured.rows(), []
     for who, shown in {"kea": kea, "the administrator": administrator}.items():
         found += faults(f"a forged part by {who}", fetch(nodes[port], forged_part, shown), DENIED, *MARKERS)
@@ -216,7 +216,7 @@ def test_a_gateways_seal_is_taken_where_gateways_connect_to_and_nowhere_else(sec
         for name in ("ListSegments", "DropTable", "AbortWrite")
     }
     listed = nodes["for gateways"].call("DoAction", sealed["ListSegments"])
-    assert listed.holds(".parquet"), listed
+    assert listed.contains(".parquet"), listed
     for name, message in sealed.items():
         assert nodes["for gateways"].call("DoAction", message).code == OK, name
         refused = nodes["for clients"].call("DoAction", message)
@@ -235,7 +235,7 @@ def test_what_workers_ask_of_clients_is_answered_to_workers_alone(secured, kea, 
         message = action("volary.introduce", seal(Purpose.INTRODUCTION, login, SOON))
         answer = gateway.call("DoAction", message, authorization=kea)
         assert not list(faults("introduce", answer, code))
-        assert answer.holds("volary-bearer-") == (code == OK)
+        assert answer.contains("volary-bearer-") == (code == OK)
 
 
 # Messages that were overheard

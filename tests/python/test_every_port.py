@@ -61,10 +61,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 @pytest.fixture(scope="module")
-def ports(secured: Secured, made: Made) -> dict[str, int]:
+def ports(secured: Secured, keas_tickets: Made) -> dict[str, int]:
     """All ports, by who owns them."""
     uris = {"the gateway": secured.gateway.uri}
-    for number, (worker, part) in enumerate(zip(secured.workers, made.parts, strict=True)):
+    for number, (worker, part) in enumerate(zip(secured.workers, keas_tickets.parts, strict=True)):
         uris[f"worker {number}"] = secured.uri_of(worker)
         uris[f"clients of worker {number}"] = part.locations[0].uri.decode()
     found = {what: int(uri.rsplit(":", 1)[1]) for what, uri in uris.items()}
@@ -100,14 +100,14 @@ def test_what_is_no_http2_ends_its_connection(secured, ports, sent):
     secured.assert_serves()
 
 
-def test_connections_on_which_nothing_comes_keep_nobody_waiting(secured, ports, made, kea):
+def test_connections_on_which_nothing_comes_keep_nobody_waiting(secured, ports, keas_tickets, kea):
     with ExitStack() as open_ones:
         for port in ports.values():
             for sent in list(WAITS.values()) * 20:
                 connection = open_ones.enter_context(connected(port))
                 connection.sendall(sent)
         secured.assert_serves()
-        for part in made.parts:
+        for part in keas_tickets.parts:
             with Node(part.locations[0].uri.decode()) as clients:
                 assert clients.call("DoGet", ticket(part.ticket.ticket), authorization=kea).code == OK
     secured.assert_serves()
@@ -267,7 +267,7 @@ def test_tls_for_another_protocol_is_no_way_around_http2(encrypted, protocols):
     encrypted.assert_serves()
 
 
-def test_nothing_secret_was_said(secured, made):
+def test_nothing_secret_was_said(secured, keas_tickets):
     # This ensures that a part of what was sent is in the logs.
     with Node(secured.gateway.uri) as stranger:
         secured.node(secured.gateway.uri).call("ListFlights", b"", authorization="Bearer volary-bearer-00")

@@ -89,7 +89,7 @@ class Told:
     def __init__(self, secured: Secured) -> None:
         self._secured = secured
         self._gateway = secured.node(secured.gateway.uri)
-        self._administrator = secured.logged_in("admin", ADMIN_PASSWORD)
+        self._administrator = secured.log_in("admin", ADMIN_PASSWORD)
         self._nodes = [secured.gateway, *secured.workers]
         self._logged = [len(node.running().log()) for node in self._nodes]
         self.answers: dict[str, Answer] = {}
@@ -161,8 +161,8 @@ def test_no_secret_is_in_the_most_detailed_log(tmp_path):
 
 def assert_nothing_is_logged_of(secured: Secured) -> None:
     """Makes all calls with all valid credentials and some invalid ones. Checks that no log contains a secret."""
-    gateway, kea = secured.node(secured.gateway.uri), secured.token("kea", "of_kea")
-    for shown in (kea, secured.logged_in("kea"), basic("kea", PASSWORD)):
+    gateway, kea = secured.node(secured.gateway.uri), secured.create_token("kea", "of_kea")
+    for shown in (kea, secured.log_in("kea"), basic("kea", PASSWORD)):
         made = Made(secured, shown)
         for part in made.parts:
             with made.node_at(part) as clients:
@@ -173,7 +173,7 @@ def assert_nothing_is_logged_of(secured: Secured) -> None:
                 gateway.call(call.method, *call.messages, headers=call.headers, authorization=shown).code == call.owner
             ), what
     for wrong in (basic("kea", f"{PASSWORD} is wrong"), "Bearer volary-token-" + "17" * 32):
-        secured.keep_header("who is refused", wrong)
+        secured.record_header("who is refused", wrong)
         assert gateway.call("Handshake", b"", authorization=wrong).code == UNAUTHENTICATED
     for node in (secured.gateway, *secured.workers):
         assert " TRACE " in node.running().log()

@@ -43,9 +43,9 @@ class Place:
     """The seal of whoever makes the sealed message."""
     headers: tuple[tuple[str, str], ...] = ()
 
-    def refusals(self, sealed: Iterator[bytes], shown_by: str | None = None) -> Iterator[Answer]:
+    def call_each(self, sealed: Iterator[bytes], shown_by: str | None = None) -> Iterator[Answer]:
         messages = map(self.around, sealed)
-        return self.node.refusals(self.method, messages, shown_by or self.shown_by, self.headers)
+        return self.node.call_each(self.method, messages, shown_by or self.shown_by, self.headers)
 
     def call(self, sealed: bytes) -> Answer:
         return self.node.call(self.method, self.around(sealed), authorization=self.shown_by, headers=self.headers)
@@ -98,31 +98,31 @@ def internal(secured: Secured) -> list[Node]:
 def auk(secured: Secured) -> str:
     """Another user, who may read and write the same table."""
     secured.administer(f"GRANT SELECT, INSERT ON {TABLE} TO auk")
-    return secured.token("auk", "of_auk")
+    return secured.create_token("auk", "of_auk")
 
 
 @pytest.fixture(scope="module")
-def parts(made: Made, internal: list[Node], kea: str) -> list[tuple[bytes, Node]]:
+def parts(keas_tickets: Made, internal: list[Node], kea: str) -> list[tuple[bytes, Node]]:
     """The part of each worker, in the order of the workers, with the worker's connection for clients."""
     found: list[tuple[bytes, Node]] = []
     for node in internal:
-        for part in made.parts:
+        for part in keas_tickets.parts:
             if node.call("DoGet", ticket(part.ticket.ticket), authorization=kea).code == OK:
-                found.append((part.ticket.ticket, made.node_at(part)))
+                found.append((part.ticket.ticket, keas_tickets.node_at(part)))
     assert len(found) == len(internal) == 2
     return found
 
 
 @pytest.fixture(scope="module")
 def places(
-    secured: Secured, gateway: Node, internal: list[Node], kea: str, made: Made, parts: list[tuple[bytes, Node]]
+    secured: Secured, gateway: Node, internal: list[Node], kea: str, keas_tickets: Made, parts: list[tuple[bytes, Node]]
 ) -> dict[str, Place]:
     seal, first = secured.seal, Addressee.of(secured.workers[0])
     (part, clients), _ = parts
     rows = (Purpose.QUERY, Purpose.DIRECT)
     handle = (Purpose.PREPARED_STATEMENT,)
-    outcome = ticket_of(made.flight_info(command("CommandStatementQuery", pb.field(1, INSERT))))
-    metadata = made.metadata_ticket("CommandGetTables", b"")
+    outcome = ticket_of(keas_tickets.flight_info(command("CommandStatementQuery", pb.field(1, INSERT))))
+    metadata = keas_tickets.metadata_ticket("CommandGetTables", b"")
 
     def handle_of(name: str) -> Callable[[bytes], bytes]:
         return lambda sealed: command(name, pb.field(1, sealed))
@@ -143,22 +143,22 @@ def places(
     update = "CommandPreparedStatementUpdate"
     continued = "type.googleapis.com/volary.PollQuery"
     of_kea = {
-        NAMES[0]: Place(gateway, "DoGet", ticket, made.ticket, kea, rows),
+        NAMES[0]: Place(gateway, "DoGet", ticket, keas_tickets.ticket, kea, rows),
         NAMES[1]: Place(gateway, "DoGet", ticket, metadata, kea, rows),
         NAMES[2]: Place(gateway, "DoGet", ticket, outcome, kea, rows),
         NAMES[3]: Place(gateway, "DoGet", ticket, part, kea, rows),
         NAMES[4]: Place(internal[0], "DoGet", ticket, part, kea, (Purpose.FRAGMENT, Purpose.DIRECT)),
         NAMES[5]: Place(clients, "DoGet", ticket, part, kea, (Purpose.DIRECT,)),
-        NAMES[6]: Place(gateway, "GetFlightInfo", handle_of(query), made.handle, kea, handle),
-        NAMES[7]: Place(gateway, "GetSchema", handle_of(query), made.handle, kea, handle),
-        NAMES[8]: Place(gateway, "PollFlightInfo", handle_of(query), made.handle, kea, handle),
-        NAMES[9]: Place(gateway, "DoPut", upload_of(query), made.handle, kea, handle),
-        NAMES[10]: Place(gateway, "DoPut", upload_of(update), made.update_handle, kea, handle),
+        NAMES[6]: Place(gateway, "GetFlightInfo", handle_of(query), keas_tickets.handle, kea, handle),
+        NAMES[7]: Place(gateway, "GetSchema", handle_of(query), keas_tickets.handle, kea, handle),
+        NAMES[8]: Place(gateway, "PollFlightInfo", handle_of(query), keas_tickets.handle, kea, handle),
+        NAMES[9]: Place(gateway, "DoPut", upload_of(query), keas_tickets.handle, kea, handle),
+        NAMES[10]: Place(gateway, "DoPut", upload_of(update), keas_tickets.update_handle, kea, handle),
         NAMES[11]: Place(
             gateway,
             "PollFlightInfo",
             lambda sealed: descriptor(pb.field(1, continued) + pb.field(2, pb.field(1, info_of(sealed)))),
-            made.ticket,
+            keas_tickets.ticket,
             kea,
             rows,
         ),
@@ -176,7 +176,7 @@ def places(
             gateway,
             "DoAction",
             lambda sealed: action("RenewFlightEndpoint", pb.field(1, endpoint_of(sealed))),
-            made.ticket,
+            keas_tickets.ticket,
             kea,
             rows,
         ),
@@ -236,7 +236,7 @@ def places(
         ),
     }
     for name, place in of_nodes.items():
-        secured.keep_sealed(name, place.genuine)
+        secured.record_sealed(name, place.genuine)
     # The header of a node is needed, because other callers may not send as much data as the tests of nonsense do.
     headers = (seal.node_header(SOON),)
     return {
@@ -254,14 +254,14 @@ def code_of(sealed: bytes) -> StatusCode:
     return DENIED
 
 
-def all_refused(
+def assert_all_refused(
     place: Place, damaged: dict[str, bytes], shown_by: str | None = None, code: StatusCode | None = None
 ) -> None:
     """Checks that all these messages are refused, without rows and names in the answers, and that the genuine one is
     accepted.
     """
     found = []
-    for (what, sealed), answer in zip(damaged.items(), place.refusals(iter(damaged.values()), shown_by), strict=True):
+    for (what, sealed), answer in zip(damaged.items(), place.call_each(iter(damaged.values()), shown_by), strict=True):
         found += faults(what, answer, code or code_of(sealed), *MARKERS)
     assert not found, "\n".join(found)
     taken = place.call(place.genuine)
@@ -273,9 +273,9 @@ def place(request: pytest.FixtureRequest, places: dict[str, Place]) -> Place:
     return places[request.param]
 
 
-def test_the_tests_seal_as_nodes_do(secured, made, parts):
-    for genuine in (made.ticket, made.handle, parts[0][0]):
-        assert secured.gateways_seal.again(genuine) == genuine
+def test_the_tests_seal_as_nodes_do(secured, keas_tickets, parts):
+    for genuine in (keas_tickets.ticket, keas_tickets.handle, parts[0][0]):
+        assert secured.gateways_seal.reseal(genuine) == genuine
 
 
 def test_what_is_altered_by_one_bit_in_any_byte_is_refused(place):
@@ -284,14 +284,14 @@ def test_what_is_altered_by_one_bit_in_any_byte_is_refused(place):
         changed[at] ^= 1 << at % 8
         return bytes(changed)
 
-    all_refused(place, {f"byte {at}": flipped(at) for at in range(len(place.genuine))})
+    assert_all_refused(place, {f"byte {at}": flipped(at) for at in range(len(place.genuine))})
 
 
 def test_what_is_cut_short_or_longer_is_refused(place):
     whole = len(place.genuine)
     lengths = [*range(min(64, whole)), *(whole - less for less in (1, MAC_BYTES, MAC_BYTES + 1) if whole - less >= 64)]
     longer = {"a byte longer": place.genuine + b"\0", "twice": place.genuine * 2}
-    all_refused(place, {f"{length} bytes": place.genuine[:length] for length in lengths} | longer)
+    assert_all_refused(place, {f"{length} bytes": place.genuine[:length] for length in lengths} | longer)
 
 
 def test_nonsense_is_refused(place):
@@ -305,40 +305,40 @@ def test_nonsense_is_refused(place):
         "SQL": QUERY.encode(),
         "a head alone": place.genuine[:HEADER_BYTES] + place.genuine[-MAC_BYTES:],
     }
-    all_refused(place, nonsense)
+    assert_all_refused(place, nonsense)
 
 
 def test_what_another_secret_has_sealed_is_refused(place):
-    all_refused(place, {"of another secret": Seal.of_secret(OTHER_SECRET).again(place.genuine)})
+    assert_all_refused(place, {"of another secret": Seal.of_secret(OTHER_SECRET).reseal(place.genuine)})
 
 
 @pytest.mark.parametrize("name", OF_USERS)
 def test_what_nodes_could_seal_is_refused_of_users(secured, places, name):
     """Workers have the nodes' secret. Nobody who has this secret may be able to make a user's ticket with it."""
     place = places[name]
-    all_refused(place, {"as a node seals": secured.seal.again(place.genuine)}, code=DENIED)
+    assert_all_refused(place, {"as a node seals": secured.seal.reseal(place.genuine)}, code=DENIED)
 
 
 def test_what_has_expired_is_refused(place):
     now = int(time.time())
-    late = {f"{age} s ago": place.seal.again(place.genuine, expiry_s=now - age) for age in (5, 3600, now)}
-    all_refused(place, late, code=_EXPIRED)
+    late = {f"{age} s ago": place.seal.reseal(place.genuine, expiry_s=now - age) for age in (5, 3600, now)}
+    assert_all_refused(place, late, code=_EXPIRED)
 
 
 def test_what_is_for_another_purpose_is_refused(place):
     others = {
-        f"for {purpose!r}": place.seal.again(place.genuine, purpose=purpose)
+        f"for {purpose!r}": place.seal.reseal(place.genuine, purpose=purpose)
         for purpose in [*Purpose, 0, 13, 255]
         if purpose not in place.purposes
     }
     assert len(others) >= 8
-    all_refused(place, others, code=DENIED)
+    assert_all_refused(place, others, code=DENIED)
 
 
 @pytest.mark.parametrize("name", OF_USERS)
 def test_what_is_for_another_user_is_refused(places, auk, name):
     place = places[name]
-    all_refused(place, {"as it is": place.genuine}, shown_by=auk, code=DENIED)
+    assert_all_refused(place, {"as it is": place.genuine}, shown_by=auk, code=DENIED)
 
 
 def test_what_is_sealed_for_one_user_by_a_name_that_is_none_is_refused(secured, places, kea):
@@ -347,15 +347,15 @@ def test_what_is_sealed_for_one_user_by_a_name_that_is_none_is_refused(secured, 
     user = pb.field(10, "kea")
     said = content(place.genuine)
     assert said.count(user) == 1
-    all_refused(place, {"without a user": place.seal(Purpose.QUERY, said.replace(user, b""), SOON)}, code=DENIED)
+    assert_all_refused(place, {"without a user": place.seal(Purpose.QUERY, said.replace(user, b""), SOON)}, code=DENIED)
 
 
 # Sealed messages at the wrong place
 
 
-def test_a_ticket_of_the_gateways_is_nothing_at_a_worker(internal, parts, made, kea):
+def test_a_ticket_of_the_gateways_is_nothing_at_a_worker(internal, parts, keas_tickets, kea):
     for node in (*internal, *(clients for _, clients in parts)):
-        for sealed in (made.ticket, made.handle):
+        for sealed in (keas_tickets.ticket, keas_tickets.handle):
             answer = node.call("DoGet", ticket(sealed), authorization=kea)
             assert not list(faults("a ticket", answer, DENIED, *MARKERS))
 
@@ -403,7 +403,7 @@ def test_rows_are_read_as_often_as_their_ticket_is_shown(places, name):
         assert read() == first
 
 
-def test_a_statement_that_writes_is_run_once_however_often_its_rows_are_asked_for(secured, gateway, made, kea):
+def test_a_statement_that_writes_is_run_once_however_often_its_rows_are_asked_for(secured, gateway, keas_tickets, kea):
     before = secured.rows()
     for method in ("GetFlightInfo", "PollFlightInfo"):
         answer = gateway.call(method, descriptor(INSERT.encode()), authorization=kea)
@@ -420,15 +420,15 @@ def test_a_statement_that_writes_is_run_once_however_often_its_rows_are_asked_fo
         assert secured.rows() == before, method
 
 
-def test_a_ticket_that_was_renewed_is_its_users_alone(secured, gateway, made, kea, auk):
-    (endpoint,) = flight.FlightInfo.deserialize(made.info).endpoints
+def test_a_ticket_that_was_renewed_is_its_users_alone(secured, gateway, keas_tickets, kea, auk):
+    (endpoint,) = flight.FlightInfo.deserialize(keas_tickets.info).endpoints
     renewed = gateway.call(
         "DoAction", action("RenewFlightEndpoint", pb.field(1, endpoint.serialize())), authorization=kea
     )
     assert renewed.code == OK, renewed
     sealed = pb.fields(pb.fields(pb.fields(renewed.messages[0])[1])[1])[1]
-    made.kept("a renewed ticket", sealed)
-    assert sealed[HEADER_BYTES:-MAC_BYTES] == content(made.ticket)
+    keas_tickets.record("a renewed ticket", sealed)
+    assert sealed[HEADER_BYTES:-MAC_BYTES] == content(keas_tickets.ticket)
     assert gateway.call("DoGet", ticket(sealed), authorization=kea).code == OK
     assert not list(faults("another user", gateway.call("DoGet", ticket(sealed), authorization=auk), DENIED, *MARKERS))
 
@@ -439,8 +439,8 @@ def test_a_ticket_that_was_renewed_is_its_users_alone(secured, gateway, made, ke
 @pytest.mark.parametrize(
     "around", ["CancelFlightInfo", "CancelQuery", "RenewFlightEndpoint", "GetFlightInfo", "PollFlightInfo"]
 )
-def test_a_message_altered_by_one_bit_in_any_byte_crashes_nothing(gateway, made, kea, around):
-    cancel = pb.field(1, made.part_info)
+def test_a_message_altered_by_one_bit_in_any_byte_crashes_nothing(gateway, keas_tickets, kea, around):
+    cancel = pb.field(1, keas_tickets.part_info)
     genuine, method, wrap = {
         "CancelFlightInfo": (cancel, "DoAction", lambda body: action("CancelFlightInfo", body)),
         "CancelQuery": (
@@ -449,16 +449,16 @@ def test_a_message_altered_by_one_bit_in_any_byte_crashes_nothing(gateway, made,
             lambda body: action("CancelQuery", body),
         ),
         "RenewFlightEndpoint": (
-            pb.field(1, made.parts[0].serialize()),
+            pb.field(1, keas_tickets.parts[0].serialize()),
             "DoAction",
             lambda body: action("RenewFlightEndpoint", body),
         ),
         "GetFlightInfo": (
-            pb.command("CommandPreparedStatementQuery", pb.field(1, made.handle)),
+            pb.command("CommandPreparedStatementQuery", pb.field(1, keas_tickets.handle)),
             "GetFlightInfo",
             descriptor,
         ),
-        "PollFlightInfo": (made.continuation(), "PollFlightInfo", descriptor),
+        "PollFlightInfo": (keas_tickets.continuation(), "PollFlightInfo", descriptor),
     }[around]
     assert gateway.call(method, wrap(genuine), authorization=kea).code == OK
 
@@ -470,7 +470,7 @@ def test_a_message_altered_by_one_bit_in_any_byte_crashes_nothing(gateway, made,
 
     # A change of an unsealed part may only change the message, for example to another location.
     expected = {OK, INVALID, DENIED, UNIMPLEMENTED, _NOT_FOUND}
-    answers = list(gateway.refusals(method, altered(), kea))
+    answers = list(gateway.call_each(method, altered(), kea))
     found = [f"byte {at}: {answer}" for at, answer in enumerate(answers) if answer.code not in expected]
     assert not found, "\n".join(found)
     assert {INVALID, DENIED} & {answer.code for answer in answers}

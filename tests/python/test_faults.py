@@ -556,7 +556,9 @@ def nests(processes: Processes) -> tuple[int, int] | None:
 ALL_NESTS = (2 * ROWS, ROWS * (2 * ROWS - 1))
 
 
-def test_a_table_during_whose_making_the_gateway_is_killed_never_was(proxied: Processes, background: Any) -> None:
+def test_no_table_is_left_if_the_gateway_is_killed_while_workers_write_its_rows(
+    proxied: Processes, background: Any
+) -> None:
     files = files_of(proxied)
     first, second = proxied.workers
     second.proxy.hold_after(up=100_000)
@@ -578,7 +580,7 @@ def test_a_table_during_whose_making_the_gateway_is_killed_never_was(proxied: Pr
     assert_all_is_well(proxied)
 
 
-def test_a_table_during_whose_making_the_gateway_is_killed_at_any_moment_is_there_whole_or_not_at_all(
+def test_a_whole_table_or_none_is_left_if_the_gateway_is_killed_while_it_creates_the_table(
     pair: Processes, background: Any
 ) -> None:
     files = files_of(pair)
@@ -633,7 +635,7 @@ def test_a_load_whose_client_is_killed_leaves_nothing(proxied: Processes, backgr
     def copy_with_a_process(processes: Processes, name: str) -> None:
         statement = f"COPY birds FROM '{processes.directory / f'{name}.parquet'}'"
         clients.append(processes.run("client", "sql", f"--gateway={processes.gateway.uri}", statement))
-        clients[0].failure()
+        clients[0].await_failure()
 
     write(proxied, "more", 2 * ROWS)
     load = begin_half_a_load(proxied, lambda _, *arguments: background(copy_with_a_process, *arguments))
@@ -945,7 +947,7 @@ def test_a_client_that_is_killed_while_the_gateway_spills_frees_memory_and_disk(
 
 def assert_refused(process: Process, code: str, *words: str) -> None:
     """Checks that the process ends with code 1 and a line that has the error code and the words."""
-    exit_code, line = process.failure()
+    exit_code, line = process.await_failure()
     assert exit_code == 1, line
     assert line.startswith(f"volary: {code}: "), line
     for word in words:

@@ -440,4 +440,4 @@ def test_honest_users_are_served_beside_hostile_ones(cluster):
         stream = connection.begin("ListActions", ("authorization", basic("sender", PASSWORD)))
         connection.send(stream, head(0))
         connection.finish(stream)
-        assert connection.ended(stream).code == grpc.StatusCode.OK
+        assert connection.await_end(stream).code == grpc.StatusCode.OK

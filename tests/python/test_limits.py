@@ -222,7 +222,7 @@ def test_a_session_that_queues_many_statements_makes_others_wait_for_few_of_them
     assert answered.index("single") < QUEUED // 2
 
 
-def test_a_statement_for_which_there_is_no_place_is_told_when_to_come_back_in_the_words_of_grpc(tmp_path: Path) -> None:
+def test_a_refusal_because_no_place_is_free_tells_grpc_clients_when_to_retry(tmp_path: Path) -> None:
     settings = {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1", "VOLARY_GATEWAY__QUERY__MAX_WAITING": "0"}
     with Processes(tmp_path, settings) as processes, flight.connect(processes.gateway.uri) as client:
         info = client.get_flight_info(flight.FlightDescriptor.for_command(b"SELECT 1"))

@@ -189,7 +189,7 @@ def test_rows_that_do_not_fit_into_the_gateway_are_spilled_and_sorted(small: Pro
     assert_all_is_well(small)
 
 
-def test_rows_that_do_not_fit_into_workers_are_spilled_and_pass_through_a_gateway_that_could_not_hold_them(
+def test_workers_spill_a_large_sort_and_the_gateway_merges_it_without_spilling(
     small: Processes, rows: pa.Table
 ) -> None:
     assert answer(small, SORTED_BY_THE_WORKERS).equals(by_text(rows))

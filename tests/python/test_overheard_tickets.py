@@ -55,12 +55,12 @@ class Overheard:
         info = gateway.call("GetFlightInfo", descriptor(QUERY.encode()), authorization=self.kea)
         (endpoint,) = [pb.fields(info.messages[0])[3]]
         rows = gateway.call("DoGet", pb.fields(endpoint)[1], authorization=self.kea)
-        assert rows.holds(VALUE), rows
+        assert rows.contains(VALUE), rows
         said = [pb.fields(message).get(1, b"") for sent in self.tap.heard() for message in messages(sent)]
         fragments = [it for it in said if it.startswith(OF_FRAGMENTS)]
         # The gateway sends the fragment once, and only its id to a worker that has it.
         whole = [it for it in fragments if FRAGMENT_ITSELF in pb.fields(content(it)) and COLUMN.encode() in it]
-        self.cluster.keep_sealed("an overheard ticket", whole[-1])
+        self.cluster.record_sealed("an overheard ticket", whole[-1])
         return whole[-1]
 
     def shown(self, sealed: bytes, authorization: str | None = None) -> Answer:
@@ -78,7 +78,7 @@ def overheard(tmp_path: Path) -> Iterator[Overheard]:
         worker.start()
         cluster.add_worker()
         cluster.populate()
-        yield Overheard(cluster, tap, cluster.token("kea", "of_kea"))
+        yield Overheard(cluster, tap, cluster.create_token("kea", "of_kea"))
 
 
 def expiry_of(sealed: bytes) -> int:
@@ -91,9 +91,9 @@ def test_who_has_overheard_a_fragments_ticket_asks_for_its_rows_until_its_time_i
     asked = int(time.time())
     fragment = overheard.fragment()
     for _ in range(2):
-        assert overheard.shown(fragment).holds(VALUE)
+        assert overheard.shown(fragment).contains(VALUE)
     assert asked < expiry_of(fragment) <= int(time.time()) + LONGEST_SECONDS
-    late = overheard.cluster.seal.again(fragment, expiry_s=int(time.time()) - 1)
+    late = overheard.cluster.seal.reseal(fragment, expiry_s=int(time.time()) - 1)
     assert not list(faults("a ticket whose time is over", overheard.shown(late), _EXPIRED, *MARKERS))
 
 
@@ -125,8 +125,8 @@ def test_a_fragments_ticket_lasts_until_its_time_is_over_also_when_its_worker_st
     fragment = overheard.fragment()
     overheard.worker.running().stop()
     overheard.worker.start()
-    assert overheard.shown(fragment).holds(VALUE)
-    late = overheard.cluster.seal.again(fragment, expiry_s=int(time.time()) - 1)
+    assert overheard.shown(fragment).contains(VALUE)
+    late = overheard.cluster.seal.reseal(fragment, expiry_s=int(time.time()) - 1)
     assert not list(faults("a ticket whose time is over", overheard.shown(late), _EXPIRED, *MARKERS))
     overheard.cluster.assert_serves()
 
@@ -134,8 +134,10 @@ def test_a_fragments_ticket_lasts_until_its_time_is_over_also_when_its_worker_st
 def test_a_clients_ticket_is_its_users_alone_also_when_its_worker_starts_again(overheard):
     cluster = overheard.cluster
     made = Made(cluster, overheard.kea)
-    (part,) = [it.ticket.ticket for it in made.parts if overheard.shown(it.ticket.ticket, overheard.kea).holds(VALUE)]
-    auk = cluster.token("auk", "of_auk")
+    (part,) = [
+        it.ticket.ticket for it in made.parts if overheard.shown(it.ticket.ticket, overheard.kea).contains(VALUE)
+    ]
+    auk = cluster.create_token("auk", "of_auk")
     overheard.worker.running().stop()
     overheard.worker.start()
     # The worker's address for clients has another port now, which its report names.
@@ -145,14 +147,14 @@ def test_a_clients_ticket_is_its_users_alone_also_when_its_worker_starts_again(o
     nodes = {"the worker": overheard.node(), "its address for clients": at_clients[0]}
     found = []
     for where, node in {**nodes, "the gateway": cluster.node(cluster.gateway.uri)}.items():
-        assert node.call("DoGet", ticket(part), authorization=overheard.kea).holds(VALUE), where
+        assert node.call("DoGet", ticket(part), authorization=overheard.kea).contains(VALUE), where
         found += faults(f"auk at {where}", node.call("DoGet", ticket(part), authorization=auk), DENIED, *MARKERS)
         found += faults(f"a stranger at {where}", node.call("DoGet", ticket(part)), UNAUTHENTICATED, *MARKERS)
-    forged = cluster.seal.again(part)
+    forged = cluster.seal.reseal(part)
     for where, node in nodes.items():
         answer = node.call("DoGet", ticket(forged), authorization=overheard.kea)
         found += faults(f"a forged one at {where}", answer, DENIED, *MARKERS)
-    late = cluster.gateways_seal.again(part, expiry_s=int(time.time()) - 1)
+    late = cluster.gateways_seal.reseal(part, expiry_s=int(time.time()) - 1)
     for where, node in nodes.items():
         answer = node.call("DoGet", ticket(late), authorization=overheard.kea)
         found += faults(f"one whose time is over at {where}", answer, _EXPIRED, *MARKERS)

@@ -90,7 +90,7 @@ def test_substrait_plans_are_not_taken(client):
 
 
 @pytest.mark.parametrize("descriptor", [described("a table"), flight.FlightDescriptor.for_path("a table")])
-def test_rows_that_say_not_what_to_do_with_them_are_refused(client, descriptor):
+def test_a_do_put_of_rows_without_a_command_is_refused(client, descriptor):
     def put_rows() -> None:
         writer, _ = client.do_put(descriptor, ROW.schema)
         with writer:

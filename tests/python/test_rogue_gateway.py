@@ -60,7 +60,7 @@ def test_a_worker_joins_no_gateway_without_the_secret(tmp_path: Path, welcome: s
             if worker.is_alive():
                 worker.kill()
     assert {told.action for told in rogue.received} <= {"volary.join", "volary.leave"}
-    assert not any(told.holds(SECRET) for told in rogue.received)
+    assert not any(told.contains(SECRET) for told in rogue.received)
     identity = json.loads((data_dir / "volary.json").read_text())
     assert identity.get("worker_id") is None, identity
     assert identity.get("cluster_id") is None, identity
@@ -109,16 +109,16 @@ ANSWERS: dict[str, Callable[[bytes], Callable[[str, bytes], bytes | None]]] = {
 
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_a_worker_believes_no_gateway_without_the_secret_who_a_client_is(
-    secured: Secured, made: Made, kea: str, answer: str
+    secured: Secured, keas_tickets: Made, kea: str, answer: str
 ) -> None:
-    (worker, endpoint), part = _at_the_first_worker(secured, made, kea)
+    (worker, endpoint), part = _at_the_first_worker(secured, keas_tickets, kea)
     shown = basic("kea", PASSWORD)
     found = []
     with in_place_of(secured, ANSWERS[answer](part)) as rogue:
         for where, node in {"for gateways": worker, "for clients": endpoint}.items():
             for who, authorization in {"kea": shown, "a stranger": None, "a liar": basic("kea", "a lie")}.items():
                 rows = node.call("DoGet", ticket(part), authorization=authorization)
-                if rows.code == OK or any(rows.holds(marker) for marker in MARKERS):
+                if rows.code == OK or any(rows.contains(marker) for marker in MARKERS):
                     found.append(f"{who} is served {where}: {rows}")
                 greeted = node.call("Handshake", b"", authorization=authorization)
                 # A caller without credentials learns nothing, and no gateway is asked about it.
@@ -129,17 +129,17 @@ def test_a_worker_believes_no_gateway_without_the_secret_who_a_client_is(
     asked = rogue.received_of("volary.introduce")
     assert asked
     # Without TLS, everybody who listens learns what a client shows. But nobody learns the secret.
-    assert not any(told.holds(SECRET) for told in rogue.received)
+    assert not any(told.contains(SECRET) for told in rogue.received)
     assert not found, "\n".join(found)
     until(lambda: worker.call("DoGet", ticket(part), authorization=shown).code == OK, "the gateway is there again")
 
 
-def _at_the_first_worker(secured: Secured, made: Made, kea: str) -> tuple[tuple[Node, Node], bytes]:
+def _at_the_first_worker(secured: Secured, keas_tickets: Made, kea: str) -> tuple[tuple[Node, Node], bytes]:
     """Returns connections to both addresses of the first worker, and kea's ticket for its rows."""
     worker = secured.node(secured.uri_of(secured.workers[0]))
 
     def its() -> list[tuple[bytes, Node]]:
-        parts = [(it.ticket.ticket, made.node_at(it)) for it in made.parts]
+        parts = [(it.ticket.ticket, keas_tickets.node_at(it)) for it in keas_tickets.parts]
         return [it for it in parts if worker.call("DoGet", ticket(it[0]), authorization=kea).code == OK]
 
     # A gateway that has just restarted may not be connected yet.

@@ -135,7 +135,7 @@ def test_a_worker_with_another_secret_is_refused_with_what_to_do_and_ends(
         member.await_ready()
         create_nests(processes)
         stranger = begin_worker(processes, **settings(worker))
-        code, line = stranger.running().failure()
+        code, line = stranger.running().await_failure()
         assert (code, line) == (
             1,
             f"volary: PERMISSION_DENIED: gateway at {processes.gateway.address}: {REFUSED if gateway else NONE_HERE}",
@@ -149,7 +149,7 @@ def test_a_worker_with_another_secret_is_refused_with_what_to_do_and_ends(
 def test_a_worker_that_was_refused_joins_with_the_same_directory_when_it_has_the_secret(tmp_path: Path) -> None:
     with gateway_with(tmp_path, VOLARY_SECRET=SECRET) as processes:
         refused = begin_worker(processes, VOLARY_SECRET=OTHER)
-        assert refused.running().failure()[0] == 1
+        assert refused.running().await_failure()[0] == 1
         joined = begin_worker(processes, data_dir=refused.data_dir, VOLARY_SECRET=SECRET)
         joined.await_ready()
         create_nests(processes)
@@ -201,7 +201,7 @@ def test_the_secret_is_in_no_file_of_a_node_and_in_no_log(tmp_path: Path) -> Non
         worker = begin_worker(processes, VOLARY_SECRET=SECRET, **everything)
         worker.await_ready()
         refused = begin_worker(processes, VOLARY_SECRET=OTHER, **everything)
-        assert refused.running().failure()[0] == 1
+        assert refused.running().await_failure()[0] == 1
         create_nests(processes)
         assert_nests_are_there(processes)
         worker.running().stop()
@@ -242,7 +242,7 @@ def test_where_no_secret_is_set_the_settings_say_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("role", ["gateway", "worker"])
 def test_the_secret_is_no_flag_which_every_user_of_a_machine_reads(tmp_path: Path, role: str, flags: list[str]) -> None:
     process = Process(tmp_path, role, [role, "--listen=127.0.0.1:0", f"--data-dir={tmp_path / 'data'}", *flags], {})
-    assert process.failure()[0] == 2
+    assert process.await_failure()[0] == 2
     said = log(tmp_path, role)
     assert "unexpected argument '--secret'" in said
     assert "--secret-file" in said
@@ -252,7 +252,7 @@ def test_the_secret_is_no_flag_which_every_user_of_a_machine_reads(tmp_path: Pat
 def test_a_settings_file_that_is_wrong_at_the_secret_is_refused_without_it(tmp_path: Path) -> None:
     file = tmp_path / "volary.toml"
     file.write_text(f'[gateway]\nsecret = "{SECRET}\n')
-    code, line = Process(tmp_path, "config", ["config", f"--config={file}"], {}).failure()
+    code, line = Process(tmp_path, "config", ["config", f"--config={file}"], {}).await_failure()
     assert code == 2
     assert line.startswith(f"volary: INVALID_ARGUMENT: {file}: ")
     assert "line 2" in line
@@ -280,7 +280,7 @@ def test_a_file_without_a_secret_is_refused(
         file.write_text(content)
     data = tmp_path / "data"
     process = Process(tmp_path, role, [role, "--listen=127.0.0.1:0", f"--data-dir={data}", f"--secret-file={file}"], {})
-    exit_code, line = process.failure()
+    exit_code, line = process.await_failure()
     assert exit_code == 2
     assert line.startswith(f"volary: {code}: {what.format(file=file)}"), line
     assert not data.exists()
@@ -295,7 +295,7 @@ def test_an_address_that_other_machines_reach_takes_a_secret(
     tmp_path: Path, role: str, other: str, address: str
 ) -> None:
     listen = {f"VOLARY_{role.upper()}__LISTEN": address}
-    code, line = Process(tmp_path, "without", ["config"], listen).failure()
+    code, line = Process(tmp_path, "without", ["config"], listen).await_failure()
     assert code == 2
     assert line == (
         f"volary: INVALID_ARGUMENT: {role}.listen is {address}, which other machines reach: "
@@ -305,7 +305,7 @@ def test_an_address_that_other_machines_reach_takes_a_secret(
     # The secret of the other role does not count.
     code, line = Process(
         tmp_path, "others", ["config"], {**listen, f"VOLARY_{other.upper()}__SECRET": SECRET}
-    ).failure()
+    ).await_failure()
     assert (code, f"set {role}.secret" in line) == (2, True)
     assert f'"listen": "{address}"' in ended(Process(tmp_path, "with", ["config"], {**listen, "VOLARY_SECRET": SECRET}))
 
@@ -317,7 +317,7 @@ def test_an_empty_secret_is_none(tmp_path: Path, role: str, secret: str) -> None
     settings = {f"VOLARY_{role.upper()}__LISTEN": "0.0.0.0:7100", "VOLARY_SECRET": secret}
     process = Process(tmp_path, "config", ["config"], settings)
     assert ended(process) == ""
-    code, line = process.failure()
+    code, line = process.await_failure()
     assert code == 2
     assert line.startswith("volary: INVALID_ARGUMENT: ")
     assert "secret" in line

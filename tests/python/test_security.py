@@ -270,7 +270,7 @@ AT_ONCE = 128
 FLOOD_SECONDS = 5 * PATIENCE_SECONDS
 
 
-def test_a_flood_of_wrong_passwords_tells_no_user_from_nobody(secured, admin):
+def test_a_flood_of_wrong_passwords_does_not_reveal_which_users_exist(secured, admin):
     """The reason why a single call is refused is random. Over time, users and unknown names get the same answers."""
     half = AT_ONCE // 2
     known = [f"flooded_{number}" for number in range(half)]
@@ -888,7 +888,7 @@ def test_users_need_a_secret_without_which_any_process_could_be_a_worker(tmp_pat
 
 def refusal(node: Node) -> str:
     """Returns why a node does not start."""
-    _, said = node.begin(["gateway", "--listen=127.0.0.1:0"]).failure()
+    _, said = node.begin(["gateway", "--listen=127.0.0.1:0"]).await_failure()
     return said
 
 

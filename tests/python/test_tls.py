@@ -227,7 +227,7 @@ def test_nodes_show_each_other_certificates(tmp_path, certificates, strangers):
             until(lambda stranger=stranger, said=said: said in stranger.log(), "it has tried to join")
             # A refused worker ends. A worker that finds no gateway continues to look for one.
             if is_refused:
-                assert stranger.failure()[0] == 1
+                assert stranger.await_failure()[0] == 1
             else:
                 assert stranger.is_alive()
                 stranger.kill()

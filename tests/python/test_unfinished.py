@@ -13,7 +13,7 @@ from node_messages import SOON
 from processes import Process, until
 from pyarrow import flight
 from raw_flight import OK, basic, descriptor, ticket
-from raw_http2 import Connection, Ended, ended_while_sending, head
+from raw_http2 import Connection, Ended, head, send_until_ended
 from secured import COLUMN, PASSWORD, TABLE, VALUE, Secured, secured_cluster
 
 import volary
@@ -77,7 +77,7 @@ def test_strangers_make_a_node_hold_next_to_nothing(secured, node):
     with growth_below(process, CONNECTIONS * HELD + SLACK), connected(uri, [None] * CONNECTIONS) as connections:
         for _ in range(CALLS):
             calls = {connection: connection.begin(method) for connection in connections}
-            ended += ended_while_sending(calls, head(LARGE) + bytes(WINDOW))
+            ended += send_until_ended(calls, head(LARGE) + bytes(WINDOW))
     codes = {it.code for it in ended}
     # The first frames of all calls together are more than strangers from one address may send.
     assert UNAUTHENTICATED in codes, codes
@@ -87,13 +87,13 @@ def test_strangers_make_a_node_hold_next_to_nothing(secured, node):
 
 def test_calls_whose_passwords_wait_to_be_checked_make_a_gateway_hold_next_to_nothing(secured):
     wrong = "not the password of kea"
-    secured.keep("a wrong password", wrong)
+    secured.record("a wrong password", wrong)
     # Each call has its own address, because only a few calls of one address may wait or have wrong passwords.
     sources = [f"127.0.1.{last}" for last in range(1, WAITING + 1)]
     most = CHECKS + WAITING * HELD + SLACK
     with connected(secured.gateway.uri, sources) as connections, growth_below(secured.gateway.running(), most):
         calls = {it: it.begin("GetFlightInfo", ("authorization", basic("kea", wrong))) for it in connections}
-        ended = ended_while_sending(calls, head(WINDOW) + bytes(WINDOW))
+        ended = send_until_ended(calls, head(WINDOW) + bytes(WINDOW))
     codes = {it.code for it in ended}
     # On a slow machine, some calls wait too long.
     assert UNAUTHENTICATED in codes, codes
@@ -106,7 +106,7 @@ def test_large_headers_of_strangers_are_refused_or_their_calls_are_ended(secured
     large = ("large", "x" * 30_000)
     with growth_below(process, 16 * MIB), connected(uri, [None] * 4) as connections:
         begun = [(it, [it.begin(method, large) for _ in range(500)]) for it in connections]
-        ended = [connection.ended(stream) for connection, streams in begun for stream in streams]
+        ended = [connection.await_end(stream) for connection, streams in begun for stream in streams]
     assert {it.code for it in ended} == {REFUSED, TOO_LATE}, {it.text for it in ended}
     for it in ended:
         assert ("calls of unidentified clients" if it.code == REFUSED else "has stalled") in it.text
@@ -116,7 +116,7 @@ def test_large_headers_of_strangers_are_refused_or_their_calls_are_ended(secured
 def test_few_calls_of_a_connection_wait_until_it_is_known_who_makes_them(secured, node):
     _, uri, method = node
     with Connection(uri) as connection:
-        ended = [connection.ended(stream) for stream in [connection.begin(method) for _ in range(200)]]
+        ended = [connection.await_end(stream) for stream in [connection.begin(method) for _ in range(200)]]
     refused = [it for it in ended if it.code == REFUSED]
     assert refused
     assert all("128 calls of this connection" in it.text for it in refused), {it.text for it in refused}
@@ -135,11 +135,11 @@ def test_what_a_stranger_begins_and_does_not_go_on_with_is_ended(node):
         # The whole message is sent, but the call is not ended.
         connection.send(message, whole(ticket(b"of nothing")))
         for stream in (nothing, part, message):
-            assert_does_not_go_on(connection.ended(stream))
+            assert_does_not_go_on(connection.await_end(stream))
 
 
 def test_what_a_user_begins_and_does_not_go_on_with_is_ended(secured):
-    kea = secured.token("kea", "slow")
+    kea = secured.create_token("kea", "slow")
     with Connection(secured.gateway.uri) as connection:
         slow = connection.begin("GetFlightInfo", ("authorization", kea))
         connection.send(slow, head(LARGE) + bytes(10_000))
@@ -147,8 +147,8 @@ def test_what_a_user_begins_and_does_not_go_on_with_is_ended(secured):
         other = connection.begin("ListActions", ("authorization", kea))
         connection.send_all(other, head(0))
         connection.finish(other)
-        assert connection.ended(other).code == StatusCode.OK
-        assert_does_not_go_on(connection.ended(slow))
+        assert connection.await_end(other).code == StatusCode.OK
+        assert_does_not_go_on(connection.await_end(slow))
 
 
 def assert_does_not_go_on(ended: Ended) -> None:
@@ -161,18 +161,18 @@ def whole(message: bytes) -> bytes:
 
 
 def test_messages_of_one_user_have_half_of_the_memory_for_all(secured):
-    kea, auk = secured.token("kea", "of_kea"), secured.token("auk", "of_auk")
+    kea, auk = secured.create_token("kea", "of_kea"), secured.create_token("auk", "of_auk")
     message = whole(descriptor(bytes(3 * MIB)))
     part, rest = message[: 2 * MIB + MIB // 2], message[2 * MIB + MIB // 2 :]
     with Connection(secured.gateway.uri) as connection:
         of_kea = [connection.begin("GetFlightInfo", ("authorization", kea)) for _ in range(2)]
         for stream in of_kea:
             connection.send_all(stream, part)
-        refused = connection.any_ended(of_kea)
+        refused = connection.await_any_end(of_kea)
         (taken,) = set(of_kea) - {refused}
         in_use = "SELECT in_use FROM system.limits WHERE name = 'incomplete messages' AND scope = 'node'"
         until(lambda: secured.administer(in_use)[0]["in_use"] == len(part), "it is listed what has come")
-        ended = connection.ended(refused)
+        ended = connection.await_end(refused)
         assert ended.code == REFUSED, ended
         assert "incomplete messages of this sender" in ended.text
         assert "gateway.query.max_unfinished" in ended.text
@@ -183,15 +183,15 @@ def test_messages_of_one_user_have_half_of_the_memory_for_all(secured):
                 whose.send_all(stream, rest)
                 whose.finish(stream)
                 # The message was complete, but its content is invalid.
-                assert whose.ended(stream).code == INVALID
+                assert whose.await_end(stream).code == INVALID
 
 
 def test_a_message_whose_length_is_not_taken_is_refused_by_its_length(secured):
-    kea = secured.token("kea", "too_large")
+    kea = secured.create_token("kea", "too_large")
     with Connection(secured.gateway.uri) as connection:
         stream = connection.begin("GetFlightInfo", ("authorization", kea))
         connection.send(stream, head(257 * MIB))
-        ended = connection.ended(stream)
+        ended = connection.await_end(stream)
         assert ended.code == REFUSED, ended
         assert "gateway.query.max_message" in ended.text
 
@@ -205,7 +205,7 @@ def test_nodes_are_known_by_their_header(secured, of_our_secret):
         if of_our_secret:
             connection.send_all(stream, whole(ticket(bytes(MIB))))
             connection.finish(stream)
-        ended = connection.ended(stream)
+        ended = connection.await_end(stream)
         assert ended.code == (INVALID if of_our_secret else DENIED), ended
 
 
@@ -218,13 +218,13 @@ def test_a_client_whose_ticket_is_large_is_asked_who_it_is_and_served(secured):
 
 def test_who_is_known_uploads_as_much_at_once_as_ever(secured):
     message = whole(descriptor(bytes(3 * MIB)))
-    for shown in (secured.token("kea", "uploads"), basic("kea", PASSWORD)):
+    for shown in (secured.create_token("kea", "uploads"), basic("kea", PASSWORD)):
         with Connection(secured.gateway.uri) as connection:
             stream = connection.begin("GetFlightInfo", ("authorization", shown))
             assert connection.send(stream, message) == len(message)
             connection.finish(stream)
             # The message was complete, but its content is invalid.
-            assert connection.ended(stream).code == INVALID
+            assert connection.await_end(stream).code == INVALID
 
 
 def parts_of(secured: Secured, query: str, authorization: str) -> list[flight.FlightEndpoint]:
@@ -242,10 +242,10 @@ def parts_of(secured: Secured, query: str, authorization: str) -> list[flight.Fl
 
 
 def test_a_download_goes_on_beside_calls_of_strangers(secured):
-    kea = secured.token("kea", "downloads")
+    kea = secured.create_token("kea", "downloads")
     # The worker knows kea by the ticket, but knows no user of the connection.
     part = parts_of(secured, f"SELECT repeat({COLUMN}, 20000) FROM {TABLE} WHERE k > 0", kea)[0]
-    secured.keep_sealed("a direct ticket", part.ticket.ticket)
+    secured.record_sealed("a direct ticket", part.ticket.ticket)
     with Connection(part.locations[0].uri.decode()) as connection:
         stuck = connection.begin("DoGet")
         connection.send(stuck, head(1000) + bytes(10))
@@ -255,10 +255,10 @@ def test_a_download_goes_on_beside_calls_of_strangers(secured):
         # These are more bytes than a node reads ahead of the calls of a connection.
         for _ in range(2 * HELD // 17):
             connection.ping()
-        assert connection.any_ended([stuck, download]) == download
-        assert connection.ended(download).code == OK
-        assert connection.ended(download).received > MIB
-        assert_does_not_go_on(connection.ended(stuck))
+        assert connection.await_any_end([stuck, download]) == download
+        assert connection.await_end(download).code == OK
+        assert connection.await_end(download).received > MIB
+        assert_does_not_go_on(connection.await_end(stuck))
 
 
 def test_nothing_has_ended(secured):

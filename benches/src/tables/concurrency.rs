@@ -82,9 +82,9 @@ impl Measure for MixedLoad {
                 .with("queries_per_s", per_s)
                 .with("failures", answers.failures.len() as f64);
             for (kind, latencies_ms) in &answers.latencies_ms {
-                for hundredths in [50, 99] {
-                    let metric = format!("{kind}_p{hundredths}_ms");
-                    sample = sample.with(metric, percentile(latencies_ms, hundredths));
+                for percent in [50, 99] {
+                    let metric = format!("{kind}_p{percent}_ms");
+                    sample = sample.with(metric, percentile(latencies_ms, percent));
                 }
             }
             Ok(sample)

@@ -158,7 +158,7 @@ async fn copy(client: &mut Client, table: &str, dir: &Path, scale: f64) -> Resul
     let path = path.to_string_lossy().replace('\'', "''");
     let statement = format!("COPY {table} FROM '{path}'");
     let bar = bar(table, expected_rows(table, scale)?);
-    let mut watcher = Client::connect(client.uri()).await.ok();
+    let mut progress_client = Client::connect(client.uri()).await.ok();
     let mut ticks = interval(PROGRESS_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let start = Instant::now();
@@ -168,8 +168,8 @@ async fn copy(client: &mut Client, table: &str, dir: &Path, scale: f64) -> Resul
         loop {
             tokio::select! {
                 copied = &mut copying => break copied,
-                _ = ticks.tick(), if watcher.is_some() => {
-                    if let Some(rows) = progress(&mut watcher).await {
+                _ = ticks.tick(), if progress_client.is_some() => {
+                    if let Some(rows) = progress(&mut progress_client).await {
                         bar.set_position(rows);
                     }
                 }
@@ -189,10 +189,11 @@ async fn copy(client: &mut Client, table: &str, dir: &Path, scale: f64) -> Resul
     Ok(rows)
 }
 
-/// Returns the rows that the load has written so far. After the first error, drops `watcher` and
-/// queries no more, because the progress is not important enough to fail the load.
-async fn progress(watcher: &mut Option<Client>) -> Option<u64> {
-    match watcher
+/// Returns the rows that the load has written so far. After the first error, drops
+/// `progress_client` and queries no more, because the progress is not important enough to fail the
+/// load.
+async fn progress(progress_client: &mut Option<Client>) -> Option<u64> {
+    match progress_client
         .as_mut()?
         .collect(PROGRESS_QUERY)
         .await
@@ -201,7 +202,7 @@ async fn progress(watcher: &mut Option<Client>) -> Option<u64> {
         Ok(rows) => Some(rows),
         Err(error) => {
             tracing::debug!(%error, "cannot query the progress of the load");
-            *watcher = None;
+            *progress_client = None;
             None
         }
     }

@@ -122,7 +122,7 @@ async fn append(
     query_id: QueryId,
 ) -> Result<u64> {
     context.check_may_insert(table)?;
-    let source = fitted_source(engine, table, rows)?;
+    let source = fitted_source(context, table, rows)?;
     load::append(
         engine.gateway_parts(context.owner()),
         query_id,
@@ -159,7 +159,7 @@ async fn create(
         .await;
     match begun {
         Ok((table, write)) => {
-            let source = fitted_source(engine, &table, rows)?;
+            let source = fitted_source(context, &table, rows)?;
             load::write_rows(
                 engine.gateway_parts(context.owner()),
                 query_id,
@@ -182,14 +182,18 @@ async fn create(
     }
 }
 
-/// Splits the rows into the gateway's number of target partitions and fits them to the table.
+/// Splits the rows into the session's number of target partitions and fits them to the table.
 /// Several readers share the client's stream, because fitting and splitting rows takes longer than
 /// receiving them.
-fn fitted_source(engine: &Engine, table: &Arc<Table>, rows: IncomingRows) -> Result<RowSource> {
+fn fitted_source(
+    context: &StatementContext,
+    table: &Arc<Table>,
+    rows: IncomingRows,
+) -> Result<RowSource> {
     let fields = rows.schema.fields();
     let names: Vec<_> = fields.iter().map(|field| field.name().clone()).collect();
     let columns = fit::ColumnMapping::from_names(table.name(), table.schema(), &names, &[])?;
-    let readers = engine.base_state.config().target_partitions();
+    let readers = context.state.config().target_partitions();
     let shared = Arc::new(Mutex::new(rows.batches.fuse()));
     let partition = |()| -> RowStream {
         let (table, columns) = (Arc::clone(table), columns.clone());

@@ -130,7 +130,7 @@ impl FlightSql {
     fn read_headers<T>(&self, request: &Request<T>) -> Result<HeaderValues> {
         let metadata = request.metadata();
         Ok(HeaderValues {
-            caller: match admitted_caller(request.extensions()) {
+            identity: match admitted_caller(request.extensions()) {
                 Some(caller) => Ok(caller?),
                 None => Err(self.login.newest_credentials(
                     auth::credentials(metadata)?,
@@ -148,7 +148,7 @@ impl FlightSql {
 
     async fn identify_call(&self, headers: HeaderValues) -> Result<ClientCall> {
         let HeaderValues {
-            caller,
+            identity,
             cookie,
             profile,
             direct_results,
@@ -156,7 +156,7 @@ impl FlightSql {
             peer,
             tag,
         } = headers;
-        let (credentials, principal) = match caller {
+        let (credentials, principal) = match identity {
             Ok(identified) => identified,
             Err(credentials) => {
                 let principal = self.login.identify(&credentials, peer).await?;
@@ -247,7 +247,7 @@ impl FlightSql {
 struct HeaderValues {
     /// The caller, if the gate has identified it. Otherwise the credentials, which nobody has
     /// checked yet.
-    caller: std::result::Result<(Credentials, Principal), Credentials>,
+    identity: std::result::Result<(Credentials, Principal), Credentials>,
     cookie: Option<SessionToken>,
     profile: Option<TypeProfile>,
     direct_results: Option<DirectResults>,

@@ -187,11 +187,11 @@ impl Sessions {
             return;
         };
         let user_sessions = self.by_user.get_with_by_ref(user, || {
-            let (by_name, user) = (self.by_key.clone(), user.to_owned());
+            let (by_key, user) = (self.by_key.clone(), user.to_owned());
             least_recently_used(self.max_per_user)
                 .eviction_listener(move |token: Arc<SessionToken>, (), cause| {
                     if cause.was_evicted() {
-                        by_name.invalidate(&(user.clone(), SessionToken::clone(&token)));
+                        by_key.invalidate(&(user.clone(), SessionToken::clone(&token)));
                     }
                 })
                 .build()

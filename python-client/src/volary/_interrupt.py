@@ -50,7 +50,7 @@ class Cancellation:
             with suppress(Exception):
                 cancel()
 
-    def waits(self, call: Callable[[], _T], cancel: Callable[[], None]) -> _T:
+    def run_call(self, call: Callable[[], _T], cancel: Callable[[], None]) -> _T:
         """Runs `call`, which `cancel` can end. Returns the result of `call`, or raises its error."""
         with self._lock:
             if self._is_cancelled:
@@ -73,7 +73,7 @@ _of_thread = _OfThread()
 def cancellable(call: Callable[[], _T], cancel: Callable[[], None]) -> _T:
     """Runs a call that the `Cancellation` of this thread can end. Does nothing about KeyboardInterrupt."""
     cancellation = _of_thread.cancellation
-    return call() if cancellation is None else cancellation.waits(call, cancel)
+    return call() if cancellation is None else cancellation.run_call(call, cancel)
 
 
 class _Job(Generic[_T]):
@@ -144,7 +144,7 @@ class Interruptible:
         if threading.current_thread() is not threading.main_thread():
             return call() if cancel is None else cancellable(call, cancel)
         if cancel is not None and (then := on_ctrl_c()) is not OnCtrlC.RUNS:
-            return wakeup().cancels(call, cancel) if then is OnCtrlC.RAISES else cancellable(call, cancel)
+            return wakeup().run(call, cancel) if then is OnCtrlC.RAISES else cancellable(call, cancel)
         if self._thread is None:
             self._thread = threading.Thread(target=_make_all, args=(self._jobs,), name="volary", daemon=True)
             self._thread.start()

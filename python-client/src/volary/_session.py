@@ -32,7 +32,7 @@ class Session(flight.ClientMiddlewareFactory):
 
     def start_call(self, info: Any) -> flight.ClientMiddleware:
         """Returns the middleware of one call. It sends the session's headers and collects the headers of the answer."""
-        return _Call(self.sent, self._answers.append)
+        return _Call(self.headers, self._answers.append)
 
     def authorization(self) -> Headers:
         """Returns the header that identifies the user."""
@@ -40,7 +40,7 @@ class Session(flight.ClientMiddlewareFactory):
             self._read_answers()
             return {} if self._authorization is None else {_AUTHORIZATION: [self._authorization]}
 
-    def sent(self) -> Headers:
+    def headers(self) -> Headers:
         """Returns the headers that a call sends."""
         headers = self.authorization()
         with self._lock:

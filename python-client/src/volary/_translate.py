@@ -20,7 +20,7 @@ from pyarrow import flight
 from .errors import ERROR_CLASSES, Error, ErrorCode
 
 # gRPC's own codes. They come from a proxy, or from a part of the server below its error handling.
-_GRPC = {
+_GRPC_CODES = {
     **{str(code): code for code in ErrorCode},
     "FAILED_PRECONDITION": ErrorCode.INTERNAL,
     "ABORTED": ErrorCode.INTERNAL,
@@ -29,7 +29,7 @@ _GRPC = {
     "UNKNOWN": ErrorCode.UNAVAILABLE,
 }
 
-_CLASSES: tuple[tuple[type[Exception], ErrorCode], ...] = (
+_PYARROW_CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (flight.FlightTimedOutError, ErrorCode.DEADLINE_EXCEEDED),
     (flight.FlightCancelledError, ErrorCode.CANCELLED),
     (flight.FlightUnauthenticatedError, ErrorCode.UNAUTHENTICATED),
@@ -92,7 +92,7 @@ def translate(error: Exception, sqlstate: str | None = None) -> Error:
     """Returns the Volary error for a pyarrow error."""
     # str() of a KeyError would put its text in quotes.
     text = str(error.args[0]) if error.args else str(error)
-    fallback = next((code for kind, code in _CLASSES if isinstance(error, kind)), ErrorCode.INTERNAL)
+    fallback = next((code for kind, code in _PYARROW_CODES if isinstance(error, kind)), ErrorCode.INTERNAL)
     return parse(text, fallback, sqlstate)
 
 
@@ -102,7 +102,7 @@ def parse(text: str, fallback: ErrorCode, sqlstate: str | None = None) -> Error:
     code = fallback
     if (suffix := _SUFFIX.search(text)) is not None:
         text = text[: suffix.start()]
-        code = _GRPC.get(suffix["grpc"], code)
+        code = _GRPC_CODES.get(suffix["grpc"], code)
     if (said := _CODE.match(text)) is not None:
         text = text[said.end() :]
         code = ErrorCode(said["code"])

@@ -43,7 +43,7 @@ class Wakeup:
         self._sender.setblocking(False)
         threading.Thread(target=self._watch, name="volary-signals", daemon=True).start()
 
-    def cancels(self, call: Callable[[], _T], cancel: Callable[[], None]) -> _T:
+    def run(self, call: Callable[[], _T], cancel: Callable[[], None]) -> _T:
         """Runs `call`, and runs `cancel` in another thread on SIGINT. Returns the result of `call`, or raises its
         error.
 
@@ -127,12 +127,12 @@ def on_ctrl_c() -> OnCtrlC:
     handlers = tuple(map(_handler_of, _SIGNALS))
     known, then = _known
     if handlers != known:
-        then = _with_handlers(*handlers)
+        then = _effect_of(*handlers)
         _known = (handlers, then)
     return then
 
 
-def _with_handlers(of_sigint: Any, *others: Any) -> OnCtrlC:
+def _effect_of(of_sigint: Any, *others: Any) -> OnCtrlC:
     if any(map(callable, others)):
         return OnCtrlC.RUNS
     if of_sigint in (signal.SIG_IGN, signal.SIG_DFL):

@@ -37,7 +37,9 @@ class Error(Exception):
 
     code: ClassVar[ErrorCode] = ErrorCode.INTERNAL
     retryable: ClassVar[bool] = False
-    """True if the same call may succeed later without any change by the caller."""
+    """True if the same call may succeed later without any change by the caller. But if a node was lost or a deadline
+    passed, a write may have been committed: check before you repeat it.
+    """
 
     def __init__(self, message: str, *, sqlstate: str | None = None) -> None:
         super().__init__(message)
@@ -93,7 +95,7 @@ class UnavailableError(Error):
 
 
 class DeadlineExceededError(Error):
-    """A deadline passed: retry with a longer one."""
+    """A statement, or a node that it needs, took too long: retry, with a longer timeout if the statement needs one."""
 
     code = ErrorCode.DEADLINE_EXCEEDED
     retryable = True

@@ -70,8 +70,7 @@ pub(super) fn run(target: &Target, mut show: DisplayOptions, io: &Handle) -> Res
             if splitter::is_query(&statement) {
                 // A file holds the rows of one query only.
                 show.forget_file();
-            }
-            if !splitter::is_query(&statement) {
+            } else {
                 io.block_on(completion::fetch_names(&mut client, &names));
             }
         }

@@ -10,13 +10,13 @@ from sqlalchemy.exc import CompileError
 from sqlalchemy.sql import compiler, operators
 
 from ._expressions import (
+    as_sql_interval,
     has_only_parameters,
     is_interval,
     is_parameter,
-    length,
     typed,
     with_backslashes,
-    with_lengths,
+    with_sql_intervals,
 )
 
 
@@ -59,7 +59,7 @@ class VolarySQLCompiler(compiler.SQLCompiler):
         for name in ("lower_bind", "upper_bind"):
             bind = getattr(frame, name)
             if bind is not None and is_interval(bind):
-                setattr(frame, name, length(bind))
+                setattr(frame, name, as_sql_interval(bind))
         inherited: Any = super()
         return str(inherited.visit_frame_clause(frame, literal_execute=True, **kw))
 
@@ -70,7 +70,7 @@ class VolarySQLCompiler(compiler.SQLCompiler):
 
     def visit_binary(self, binary: Any, *args: Any, **kw: Any) -> str:
         if binary.operator in (operators.add, operators.sub):
-            binary = with_lengths(binary)
+            binary = with_sql_intervals(binary)
         if is_parameter(binary.left) and has_only_parameters(binary.right):
             binary = binary._clone()
             binary.left = typed(binary.left)

@@ -48,7 +48,7 @@ def with_backslashes(pattern: str, escape: str) -> str:
     return rf"replace(regexp_replace({pattern}, '{escaped}', {mark} || '\1\2', 'g'), {mark}, '\')"
 
 
-def with_lengths(binary: Any) -> Any:
+def with_sql_intervals(binary: Any) -> Any:
     """Rewrites a sum or difference so that its intervals are SQL intervals.
 
     Otherwise, parameters and columns of intervals are times (see `Interval`).
@@ -57,8 +57,8 @@ def with_lengths(binary: Any) -> Any:
     if not (is_interval(left) or is_interval(right)):
         return binary
     binary = binary._clone()
-    binary.left = _time(left) if is_interval(right) else length(left)
-    binary.right = length(right) if is_interval(right) else _time(right)
+    binary.left = _time(left) if is_interval(right) else as_sql_interval(left)
+    binary.right = as_sql_interval(right) if is_interval(right) else _time(right)
     return binary
 
 
@@ -67,7 +67,7 @@ def is_interval(element: Any) -> bool:
     return bool(element.type._type_affinity is sqltypes.Interval)
 
 
-def length(element: Any) -> Any:
+def as_sql_interval(element: Any) -> Any:
     """Returns the element as an SQL interval. A parameter becomes a literal. A column becomes its distance from the
     first second of 1970.
     """

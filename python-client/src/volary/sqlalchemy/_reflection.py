@@ -54,7 +54,7 @@ class Reflection(default.DefaultDialect):
     def get_columns(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[ReflectedColumn]:
-        self._check(connection, table_name, schema)
+        self._check_exists(connection, table_name, schema)
         driver: Any = connection.connection.dbapi_connection
         columns: pa.Schema = driver.adbc_get_table_schema(
             table_name, db_schema_filter=schema or self.default_schema_name
@@ -68,7 +68,7 @@ class Reflection(default.DefaultDialect):
     def get_table_options(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> dict[str, Any]:
-        self._check(connection, table_name, schema)
+        self._check_exists(connection, table_name, schema)
         query = text("SELECT kind, shard_key, shards, sort_key FROM system.tables WHERE name = :name")
         row = connection.execute(query, {"name": table_name}).first()
         if row is None:
@@ -86,38 +86,38 @@ class Reflection(default.DefaultDialect):
     def get_pk_constraint(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> ReflectedPrimaryKeyConstraint:
-        self._check(connection, table_name, schema)
+        self._check_exists(connection, table_name, schema)
         return {"constrained_columns": [], "name": None}
 
     @reflection.cache
     def get_foreign_keys(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[ReflectedForeignKeyConstraint]:
-        self._check(connection, table_name, schema)
+        self._check_exists(connection, table_name, schema)
         return []
 
     @reflection.cache
     def get_indexes(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[ReflectedIndex]:
-        self._check(connection, table_name, schema)
+        self._check_exists(connection, table_name, schema)
         return []
 
     @reflection.cache
     def get_unique_constraints(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[ReflectedUniqueConstraint]:
-        self._check(connection, table_name, schema)
+        self._check_exists(connection, table_name, schema)
         return []
 
     @reflection.cache
     def get_check_constraints(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[ReflectedCheckConstraint]:
-        self._check(connection, table_name, schema)
+        self._check_exists(connection, table_name, schema)
         return []
 
-    def _check(self, connection: Connection, name: str, schema: str | None) -> None:
+    def _check_exists(self, connection: Connection, name: str, schema: str | None) -> None:
         if self._kind(connection, name, schema) is None:
             raise exc.NoSuchTableError(f"{schema}.{name}" if schema else name)
 
@@ -141,32 +141,32 @@ class Reflection(default.DefaultDialect):
 
 def column_type(arrow: pa.DataType) -> sqltypes.TypeEngine[Any]:
     """Returns the SQLAlchemy type for a type of Arrow that the gateway sends."""
-    is_ = pa.types
-    if is_.is_boolean(arrow):
+    types = pa.types
+    if types.is_boolean(arrow):
         return sqltypes.BOOLEAN()
-    if is_.is_int64(arrow) or is_.is_uint32(arrow):
+    if types.is_int64(arrow) or types.is_uint32(arrow):
         return sqltypes.BIGINT()
-    if is_.is_int8(arrow) or is_.is_int16(arrow) or is_.is_uint8(arrow):
+    if types.is_int8(arrow) or types.is_int16(arrow) or types.is_uint8(arrow):
         return sqltypes.SMALLINT()
-    if is_.is_integer(arrow):
+    if types.is_integer(arrow):
         return sqltypes.INTEGER()
-    if is_.is_float64(arrow):
+    if types.is_float64(arrow):
         return sqltypes.DOUBLE()
-    if is_.is_floating(arrow):
+    if types.is_floating(arrow):
         return sqltypes.REAL()
-    if is_.is_decimal(arrow):
+    if types.is_decimal(arrow):
         return sqltypes.DECIMAL(arrow.precision, arrow.scale)
-    if is_.is_date(arrow):
+    if types.is_date(arrow):
         return sqltypes.DATE()
-    if is_.is_time(arrow):
+    if types.is_time(arrow):
         return sqltypes.TIME()
-    if is_.is_timestamp(arrow):
+    if types.is_timestamp(arrow):
         return sqltypes.TIMESTAMP(timezone=arrow.tz is not None)
-    if is_.is_string(arrow) or is_.is_large_string(arrow):
+    if types.is_string(arrow) or types.is_large_string(arrow):
         return sqltypes.VARCHAR()
-    if is_.is_binary(arrow) or is_.is_large_binary(arrow) or is_.is_fixed_size_binary(arrow):
+    if types.is_binary(arrow) or types.is_large_binary(arrow) or types.is_fixed_size_binary(arrow):
         return sqltypes.LargeBinary()
-    if is_.is_list(arrow) or is_.is_large_list(arrow) or is_.is_fixed_size_list(arrow):
+    if types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow):
         item = column_type(arrow.value_type)
         if isinstance(item, sqltypes.ARRAY):
             return sqltypes.ARRAY(item.item_type, dimensions=(item.dimensions or 1) + 1)

@@ -71,7 +71,7 @@ class ErrorsTest {
         "DELETE FROM {t} | INVALID_ARGUMENT | not supported",
       })
   void anErrorHasACodeAndSaysWhatIsWrong(String sql, String code, String part) {
-    Said.by(() -> run(sql.replace("{t}", table)))
+    Messages.of(() -> run(sql.replace("{t}", table)))
         .contains(code + ": query ")
         .contains(part.replace("{t}", table));
   }
@@ -85,7 +85,7 @@ class ErrorsTest {
     String sql = "SELECT name FROM " + table + " WHERE k IN (?, ?)";
     try (PreparedStatement statement = leaking.prepareStatement(sql)) {
       statement.setLong(1, 1);
-      Said.by(statement::executeQuery).contains("\"typedValue\" is null");
+      Messages.of(statement::executeQuery).contains("\"typedValue\" is null");
     }
     assertThatThrownBy(leaking::close).hasMessageContaining("Memory was leaked");
   }
@@ -94,7 +94,7 @@ class ErrorsTest {
   void aParameterTooManyIsRefused() throws SQLException {
     String sql = "SELECT name FROM " + table + " WHERE k IN (?, ?)";
     try (PreparedStatement statement = connection.prepareStatement(sql)) {
-      Said.by(() -> statement.setLong(3, 1)).contains("parameter ordinal 3 out of range");
+      Messages.of(() -> statement.setLong(3, 1)).contains("parameter ordinal 3 out of range");
     }
   }
 
@@ -102,7 +102,7 @@ class ErrorsTest {
   void aTextThatIsNoNumberIsRefused() throws SQLException {
     try (PreparedStatement statement = connection.prepareStatement("SELECT name FROM " + table + " WHERE k = ?")) {
       statement.setString(1, "kea");
-      Said.by(statement::executeQuery).contains("Binding value of type STRING").contains("expected Arrow type Int");
+      Messages.of(statement::executeQuery).contains("Binding value of type STRING").contains("expected Arrow type Int");
     }
   }
 
@@ -110,14 +110,14 @@ class ErrorsTest {
   void aValueThatIsTooLargeForItsColumnIsRefusedAndNotCut() throws SQLException {
     try (PreparedStatement statement = connection.prepareStatement("INSERT INTO " + table + " (k) VALUES (?)")) {
       statement.setInt(1, 70_000);
-      Said.by(statement::executeUpdate).contains("INVALID_ARGUMENT: query ").contains("column k").contains("70000");
+      Messages.of(statement::executeUpdate).contains("INVALID_ARGUMENT: query ").contains("column k").contains("70000");
     }
     assertThat(Rows.of(connection, "SELECT count(*) FROM " + table)).containsExactly(List.of(1L));
   }
 
   @Test
   void aConnectionWorksAfterAnError() throws SQLException {
-    Said.by(() -> run("SELEC 1")).contains("SELEC");
+    Messages.of(() -> run("SELEC 1")).contains("SELEC");
     assertThat(Rows.of(connection, "SELECT 42")).containsExactly(List.of(42L));
   }
 }

@@ -24,7 +24,7 @@ class FailuresTest {
         Statement statement = first.createStatement();
         ResultSet rows = statement.executeQuery("SELECT n FROM generate_series(1, 100000000000) t(n)")) {
       rows.next();
-      Said.by(() -> Rows.of(second, "SELECT count(*) FROM generate_series(1, 10) t(n)"))
+      Messages.of(() -> Rows.of(second, "SELECT count(*) FROM generate_series(1, 10) t(n)"))
           .contains("RESOURCE_EXHAUSTED: query ")
           .contains("too many statements: 1 running, 0 waiting; retry in about ");
     }
@@ -37,7 +37,7 @@ class FailuresTest {
     Map<String, String> settings = Map.of("VOLARY_GATEWAY__QUERY__TIMEOUT", "2s");
     try (VolaryCluster cluster = VolaryCluster.start(directory, settings);
         Connection connection = cluster.connect()) {
-      Said.by(() -> Rows.of(connection, fruitless))
+      Messages.of(() -> Rows.of(connection, fruitless))
           .contains("DEADLINE_EXCEEDED: query ")
           .contains("the statement was ended after 2s, gateway.query.timeout");
     }
@@ -52,7 +52,7 @@ class FailuresTest {
         statement.executeUpdate("CREATE TABLE eggs AS SELECT value AS k FROM generate_series(1, 100)");
       }
       cluster.killAWorker();
-      Said.by(() -> Rows.of(connection, "SELECT sum(k) FROM eggs"))
+      Messages.of(() -> Rows.of(connection, "SELECT sum(k) FROM eggs"))
           .contains("UNAVAILABLE: query ")
           .contains("worker w2 at 127.0.0.1:")
           .contains("the connection to the worker is lost; run the statement again");

@@ -90,7 +90,7 @@ class SecurityTest {
       execute(connection, "CREATE TABLE nests AS SELECT 7 AS k");
     }
     try (Connection connection = connect(Map.of("user", "kaka", "password", "a password of hers"))) {
-      Said.by(() -> text(connection, "SELECT k FROM nests"))
+      Messages.of(() -> text(connection, "SELECT k FROM nests"))
           .contains("NOT_FOUND: query ")
           .contains("table \"nests\" does not exist, or user \"kaka\" may not see it")
           .contains("GRANT SELECT ON \"nests\" TO \"kaka\"");
