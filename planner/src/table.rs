@@ -28,8 +28,8 @@ impl ShardedTable {
         }
     }
 
-    /// Returns the same table with inexact statistics, for a plan that is also used when the rows
-    /// have changed.
+    /// Returns the same table with inexact statistics and without the bounds of columns, for a plan
+    /// that is also used when the rows have changed.
     #[must_use]
     pub fn with_inexact_statistics(&self) -> Self {
         Self::new(Arc::clone(&self.table), false)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{ColumnStatistics, Statistics, internal_err};
+use datafusion::common::{ColumnStatistics, ScalarValue, Statistics, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Expr;
@@ -185,6 +185,13 @@ impl ShardScanExec {
                 rows.saturating_mul(selected) / self.table.shards().max(1) as usize,
             ),
         };
+        // A plan that is used again may see rows that were written since. DataFusion takes the column
+        // of a filter for a constant if its bounds allow a single value, even if they are
+        // estimates, and then leaves out a sort by it.
+        let bound = |bound: &Option<ScalarValue>| match bound {
+            Some(bound) if self.statistics_exact => Precision::Inexact(bound.clone()),
+            _ => Precision::Absent,
+        };
         let column_statistics = self
             .projection
             .iter()
@@ -193,14 +200,8 @@ impl ShardScanExec {
                     null_count: recorded.nulls.map_or(Precision::Absent, |nulls| {
                         Precision::Inexact(usize::try_from(nulls).unwrap_or(usize::MAX))
                     }),
-                    min_value: recorded
-                        .min
-                        .clone()
-                        .map_or(Precision::Absent, Precision::Inexact),
-                    max_value: recorded
-                        .max
-                        .clone()
-                        .map_or(Precision::Absent, Precision::Inexact),
+                    min_value: bound(&recorded.min),
+                    max_value: bound(&recorded.max),
                     ..ColumnStatistics::new_unknown()
                 },
                 None => ColumnStatistics::new_unknown(),
