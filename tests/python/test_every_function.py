@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -249,7 +249,7 @@ def test_no_call_ends_a_node_or_keeps_it_longer_than_its_timeout(small, function
                 longest = sorted(longest, key=lambda it: it.seconds)[-_KEPT:]
         return answered, refused, longest
 
-    with pace.measured(small), ThreadPoolExecutor(CLIENTS) as clients:
+    with pace.measured(small) if SECONDS else nullcontext(), ThreadPoolExecutor(CLIENTS) as clients:
         done = list(clients.map(calls, range(CLIENTS)))
     shown = [(answered, refused, longest[-1].seconds, longest[-1].text) for answered, refused, longest in done]
     print(f"seed {SEED}:", *shown, sep="\n  ")

@@ -98,7 +98,7 @@ def test_what_is_spilled_is_closed_to_others(tmp_path: Path) -> None:
         }
         for node in nodes:
             with processes.connect() as connection:
-                connection.sql("SET query_memory = '32MiB'")
+                connection.sql("SET query_memory = '48MiB'")
                 # The client reads only one row of many, so the spilled rows stay on disk.
                 batches = connection.sql(queries[node.name]).batches()
                 next(batches)
