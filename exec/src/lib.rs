@@ -17,6 +17,10 @@ pub mod buckets;
 /// Prepares rows for clients, on a gateway or on a worker: in the types that were announced, and in
 /// messages that clients accept.
 pub mod client_rows;
+/// Defines `date_trunc` for timestamps of all years.
+pub mod date_trunc;
+/// Defines the type of instants, and the functions that read them in a time zone.
+pub mod instants;
 /// Defines an expression that gateways and workers share: it tests whether a key is in a set of
 /// keys.
 pub mod key_set;

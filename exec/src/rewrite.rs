@@ -1,4 +1,4 @@
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
@@ -26,4 +26,22 @@ pub fn rewrite_expressions(
         let rewritten = expression.transform_up(|part| rewrite(part, &schema))?;
         Ok(rewritten.update_data(|expression| name.restore(expression)))
     })
+}
+
+/// Returns whether `is_match` is true for any part of the expressions of a node. Subqueries are not
+/// searched.
+///
+/// # Errors
+/// Fails if the expressions cannot be traversed.
+pub fn has_part(node: &LogicalPlan, is_match: impl Fn(&Expr) -> bool) -> Result<bool> {
+    let mut found = false;
+    node.apply_expressions(|expression| {
+        found |= expression.exists(|part| Ok(is_match(part)))?;
+        Ok(if found {
+            TreeNodeRecursion::Stop
+        } else {
+            TreeNodeRecursion::Continue
+        })
+    })?;
+    Ok(found)
 }

@@ -36,9 +36,6 @@ pub struct Fragment {
     /// VERBOSE).
     #[prost(bool, tag = "6")]
     pub with_plan_metrics: bool,
-    /// The session's time zone, for functions of time.
-    #[prost(string, tag = "7")]
-    pub time_zone: String,
     /// The hash buckets by which the rows are ordered. `None` if no such order is asked for.
     #[prost(message, optional, tag = "8")]
     pub buckets: Option<HashBuckets>,

@@ -74,11 +74,10 @@ fn a_fragment_has_its_bytes() {
         batch_rows: 8192,
         keep_alive_ms: 2500,
         with_plan_metrics: true,
-        time_zone: "UTC".to_owned(),
         buckets: None,
         relayed: None,
     };
-    assert_bytes(&fragment, "0a020a0b1001180a20804028c41330013a03555443");
+    assert_bytes(&fragment, "0a020a0b1001180a20804028c4133001");
     let in_buckets = Fragment {
         buckets: Some(HashBuckets {
             columns: vec![0, 2],

@@ -19,12 +19,11 @@ pub(crate) fn sql_type_name(data_type: &DataType) -> String {
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "BYTEA",
         DataType::FixedSizeBinary(_) => "BINARY",
         DataType::Date32 | DataType::Date64 => "DATE",
-        DataType::Time32(_) | DataType::Time64(_) => "TIME",
-        DataType::Timestamp(_, Some(_)) => "TIMESTAMP WITH TIME ZONE",
-        DataType::Timestamp(TimeUnit::Second, None) => "TIMESTAMP(0)",
-        DataType::Timestamp(TimeUnit::Millisecond, None) => "TIMESTAMP(3)",
-        DataType::Timestamp(TimeUnit::Microsecond, None) => "TIMESTAMP(6)",
-        DataType::Timestamp(TimeUnit::Nanosecond, None) => "TIMESTAMP",
+        DataType::Time32(unit) | DataType::Time64(unit) => return format!("TIME{}", digits(*unit)),
+        DataType::Timestamp(unit, None) => return format!("TIMESTAMP{}", digits(*unit)),
+        DataType::Timestamp(unit, Some(_)) => {
+            return format!("TIMESTAMP{} WITH TIME ZONE", digits(*unit));
+        }
         DataType::Interval(IntervalUnit::YearMonth) => "INTERVAL YEAR TO MONTH",
         DataType::Interval(IntervalUnit::DayTime) => "INTERVAL DAY TO SECOND",
         DataType::Interval(IntervalUnit::MonthDayNano) => "INTERVAL",
@@ -49,6 +48,17 @@ pub(crate) fn sql_type_name(data_type: &DataType) -> String {
         DataType::RunEndEncoded(_, values) => return sql_type_name(values.data_type()),
     };
     fixed.to_owned()
+}
+
+/// Returns the number of digits after the point of a second, in parentheses. Microseconds are the
+/// default.
+fn digits(unit: TimeUnit) -> &'static str {
+    match unit {
+        TimeUnit::Second => "(0)",
+        TimeUnit::Millisecond => "(3)",
+        TimeUnit::Microsecond => "",
+        TimeUnit::Nanosecond => "(9)",
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 //! run on the workers. The cut puts these subtrees below a [`crate::gather::GatherExec`]. Such a
 //! subtree is a fragment, and [`crate::fragment::encode`] encodes it for tickets.
 
+/// Removes the order within aggregates that do not depend on it.
+pub mod aggregate_order;
 /// Plans EXPLAIN ANALYZE, which runs a statement and shows its plan with measurements.
 pub mod analysis;
 /// Ends the planning of a statement when nobody waits for the plan any more.
@@ -14,6 +16,8 @@ pub(crate) mod awaited;
 mod branch_limits;
 /// Merges the partial aggregates of many workers bucket by bucket.
 mod bucket_merge;
+/// Defines the functions that read the clock, such as `now`.
+pub mod clock;
 /// Decides whether matching rows of a join are in the same shard.
 mod colocation;
 /// Turns the maximal shard-local subtrees of a plan into fragments.
@@ -56,9 +60,13 @@ pub mod relays;
 pub mod rules;
 /// Defines the settings of a session as an extension of DataFusion's settings.
 pub mod session_settings;
+/// Reads and writes instants in the time zone of the session.
+pub mod session_zone;
 /// Corrects comparisons with all or any rows of a subquery, such as `x > ALL (SELECT y …)`.
 mod set_comparison;
 /// Represents a table of the catalog for DataFusion.
 pub mod table;
 /// Determines which workers a gather asks, and for which shards.
 pub mod targets;
+/// Makes the units agree in comparisons of times.
+pub mod time_units;

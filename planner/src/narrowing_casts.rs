@@ -1,18 +1,20 @@
 //! The condition `CAST(price AS BIGINT) = 5` is also true for 5.30. DataFusion 55 instead compares
 //! the column with 5.00, without the cast. It does so for casts of decimals that lose digits
-//! (apache/datafusion#23095), for casts of timestamps to a time zone, and for TRY_CAST of values
-//! that do not fit. [`NarrowingCasts`] wraps such a cast in a function that changes nothing, and
-//! that no rule looks into: `nullif(…, NULL)`, which every worker knows.
+//! (apache/datafusion#23095), for casts of timestamps to a time zone or to another number of
+//! digits, and for TRY_CAST of values that do not fit. [`NarrowingCasts`] wraps such a cast in a
+//! function that changes nothing, and that no rule looks into: `nullif(…, NULL)`, which every
+//! worker knows.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::functions::core::expr_fn::nullif;
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast, lit};
 use datafusion::optimizer::AnalyzerRule;
-use volary_exec::rewrite::rewrite_expressions;
+use volary_exec::instants::is_utc;
+use volary_exec::rewrite::{has_part, rewrite_expressions};
 
 /// Wraps casts that change values. It must run after the rule that makes the types of operands
 /// agree.
@@ -28,7 +30,9 @@ impl AnalyzerRule for NarrowingCasts {
         let mut changed = false;
         let plan = plan.transform_up_with_subqueries(|node| {
             let mut node = Transformed::no(node);
-            if has_casts(&node.data)? {
+            if has_part(&node.data, |part| {
+                matches!(part, Expr::Cast(_) | Expr::TryCast(_))
+            })? {
                 node = rewrite_expressions(node.data, wrap_narrowing_cast)?;
                 changed |= node.transformed;
             }
@@ -41,19 +45,6 @@ impl AnalyzerRule for NarrowingCasts {
         })?;
         Ok(plan.data)
     }
-}
-
-fn has_casts(node: &LogicalPlan) -> Result<bool> {
-    let mut found = false;
-    node.apply_expressions(|expression| {
-        found |= expression.exists(|part| Ok(matches!(part, Expr::Cast(_) | Expr::TryCast(_))))?;
-        Ok(if found {
-            TreeNodeRecursion::Stop
-        } else {
-            TreeNodeRecursion::Continue
-        })
-    })?;
-    Ok(found)
 }
 
 fn wrap_narrowing_cast(expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -76,7 +67,10 @@ fn wrap_narrowing_cast(expression: Expr, schema: &DFSchema) -> Result<Transforme
 /// Returns whether a cast changes some values, or maps different values to one.
 fn narrows(from: &DataType, to: &DataType) -> bool {
     match (from, to) {
-        (DataType::Timestamp(_, None), DataType::Timestamp(_, Some(zone))) => !is_utc(zone),
+        (DataType::Timestamp(_, None), DataType::Timestamp(_, Some(zone))) if !is_utc(zone) => true,
+        // With more digits, the cast keeps all values. But DataFusion cuts off the digits of the
+        // other side of a comparison.
+        (DataType::Timestamp(from, _), DataType::Timestamp(to, _)) => from != to,
         _ => scale(from).is_some_and(|digits| {
             let kept_digits = scale(to).or_else(|| to.is_integer().then_some(0));
             kept_digits.is_some_and(|kept| kept < digits)
@@ -99,10 +93,6 @@ fn scale(decimal: &DataType) -> Option<i8> {
         | DataType::Decimal256(_, scale) => Some(*scale),
         _ => None,
     }
-}
-
-fn is_utc(zone: &str) -> bool {
-    ["UTC", "Z", "+00:00", "-00:00", "+0000", "+00"].contains(&zone)
 }
 
 #[cfg(test)]
@@ -131,6 +121,16 @@ mod tests {
             (DataType::Decimal128(10, 2), DataType::Float64, false),
             (DataType::Int64, DataType::Decimal128(10, 2), false),
             (DataType::Int64, DataType::Int32, false),
+            (
+                naive.clone(),
+                DataType::Timestamp(TimeUnit::Nanosecond, None),
+                true,
+            ),
+            (
+                naive.clone(),
+                DataType::Timestamp(TimeUnit::Millisecond, None),
+                true,
+            ),
             (naive.clone(), zoned("+02:00"), true),
             (naive.clone(), zoned("Europe/Vienna"), true),
             (naive.clone(), zoned("UTC"), false),

@@ -6,6 +6,7 @@ use datafusion::physical_optimizer::ensure_requirements::EnsureRequirements;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_optimizer::output_requirements::OutputRequirements;
 use datafusion::prelude::SessionConfig;
+use volary_exec::instants::plan_in_utc;
 use volary_exec::unambiguous_pushdown::UnambiguousPushdown;
 use volary_exec::value_limit::SmallConstantFolding;
 
@@ -20,10 +21,14 @@ use crate::key_filters::KeyFilters;
 use crate::not_in::NotInWithNulls;
 use crate::relays::RelayTree;
 use crate::set_comparison::SetComparisons;
+use crate::time_units::TimeUnits;
 
-/// Returns DataFusion's rules of the analyzer, followed by `ours`.
+/// Returns DataFusion's rules of the analyzer, after the one that must come before them, and
+/// followed by `ours`.
 pub fn analyzer_rules(ours: Vec<Arc<DynAnalyzerRule>>) -> Vec<Arc<DynAnalyzerRule>> {
-    let rules = Analyzer::new().rules.into_iter().chain(ours);
+    let first: Arc<DynAnalyzerRule> = Arc::new(TimeUnits);
+    let rules = [first].into_iter();
+    let rules = rules.chain(Analyzer::new().rules).chain(ours);
     rules.map(|rule| Arc::new(AwaitedRule(rule)) as _).collect()
 }
 
@@ -117,6 +122,7 @@ pub fn planner_config(
     let target_partitions = target_partitions.max(2);
     let mut config = config.with_target_partitions(target_partitions);
     let options = config.options_mut();
+    plan_in_utc(options);
     let optimizer = &mut options.optimizer;
     // `ReferenceJoins` decides which sides are collected, by whether a worker can run the join
     // alone and not by size.

@@ -1,12 +1,14 @@
 //! The planner reads the settings of a session, and SET and SHOW find them by their keys.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::prelude::SessionConfig;
 use humantime_serde::re::humantime;
+use volary_exec::instants::UTC;
 use volary_node::memory;
 use volary_node::size::MemorySize;
 
@@ -18,9 +20,11 @@ pub const STATEMENT_TIMEOUT: &str = "volary.statement_timeout";
 pub const QUERY_MEMORY: &str = "volary.query_memory";
 /// Key of the number of relays.
 pub const RELAYS: &str = "volary.relays";
+/// Key of the time zone.
+pub const TIME_ZONE: &str = "volary.time_zone";
 
-/// Volary's own settings: what a statement may use, and how its rows are gathered. A session can
-/// only lower the limits of the gateway. SHOW returns the limits that apply.
+/// Volary's own settings: what a statement may use, how its rows are gathered, and the time zone.
+/// A session can only lower the limits of the gateway. SHOW returns the limits that apply.
 #[derive(Debug, Clone)]
 pub struct SessionSettings {
     gateway_timeout: Duration,
@@ -29,6 +33,7 @@ pub struct SessionSettings {
     statement_timeout: Duration,
     query_memory: Option<memory::ByteLimit>,
     relays: RelaySetting,
+    time_zone: Arc<str>,
 }
 
 impl SessionSettings {
@@ -40,6 +45,7 @@ impl SessionSettings {
             statement_timeout: Duration::ZERO,
             query_memory: None,
             relays,
+            time_zone: UTC.into(),
         }
     }
 
@@ -62,6 +68,19 @@ impl SessionSettings {
     pub fn relays(options: &ConfigOptions) -> RelaySetting {
         let limits = options.extensions.get::<Self>();
         limits.map_or(RelaySetting::Auto, |limits| limits.relays)
+    }
+
+    /// Returns the time zone in which statements of the session read and write instants.
+    pub fn time_zone(options: &ConfigOptions) -> Arc<str> {
+        let settings = options.extensions.get::<Self>();
+        settings.map_or_else(|| UTC.into(), |settings| Arc::clone(&settings.time_zone))
+    }
+
+    /// Sets the time zone back to UTC.
+    pub fn reset_time_zone(options: &mut ConfigOptions) {
+        if let Some(settings) = options.extensions.get_mut::<Self>() {
+            settings.time_zone = UTC.into();
+        }
     }
 
     fn query_memory(&self) -> memory::ByteLimit {
@@ -110,6 +129,7 @@ impl ExtensionOptions for SessionSettings {
                 });
             }
             "relays" => self.relays = value.parse().map_err(|_| refused())?,
+            "time_zone" => self.time_zone = value.into(),
             _ => return Err(refused()),
         }
         Ok(())
@@ -133,6 +153,11 @@ impl ExtensionOptions for SessionSettings {
                 key: RELAYS.to_owned(),
                 value: Some(self.relays.to_string()),
                 description: "Number of workers that merge the rows of other workers for the gateway, if the rows can be merged: auto, off, or a number.",
+            },
+            ConfigEntry {
+                key: TIME_ZONE.to_owned(),
+                value: Some(self.time_zone.to_string()),
+                description: "Time zone in which TIMESTAMP WITH TIME ZONE is read from text and written as text: a name such as Europe/Berlin, or an offset such as +02:00.",
             },
         ]
     }

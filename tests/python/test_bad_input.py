@@ -70,7 +70,7 @@ def test_only_queries_are_explained(connection, birds, tmp_path, explain, statem
     assert not file.exists()
     assert connection.sql(f"SELECT count(*) FROM {birds}").rows() == [(5,)]
     refused(connection, f"SELECT * FROM {birds}_made", NOT_FOUND)
-    assert connection.sql("SHOW timezone").rows() != [("datafusion.execution.time_zone", "+02:00")]
+    assert connection.sql("SHOW timezone").rows() != [("volary.time_zone", "+02:00")]
 
 
 @pytest.mark.parametrize(

@@ -384,7 +384,7 @@ def test_a_token_of_a_session_is_replaced_before_it_expires_and_expires_if_nobod
 
             def outlived() -> bool:
                 # The driver takes over the new token from an answer, and the session continues.
-                assert connection.sql("SHOW timezone").rows() == [("datafusion.execution.time_zone", "+02:00")]
+                assert connection.sql("SHOW timezone").rows() == [("volary.time_zone", "+02:00")]
                 return not works(first)
 
             until(outlived, "the first token has expired")

@@ -7,7 +7,10 @@ import datetime
 import decimal
 import gzip
 import itertools
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,7 +74,7 @@ def test_a_sharded_table_is_as_it_was_declared(connection, name):
         pa.decimal128(12, 2),
         pa.string(),
         pa.date32(),
-        pa.timestamp("ns"),
+        pa.timestamp("us"),
         pa.bool_(),
         pa.binary(),
         pa.float32(),
@@ -559,7 +562,7 @@ def test_set_timezone_changes_how_times_are_read_until_it_is_reset(cluster, bird
         assert rows(connection, is_berlin) == [(False,)]
         for zone in ("Europe/Berlin", "+01:00"):
             connection.sql(f"SET timezone = '{zone}'")
-            assert rows(connection, "SHOW timezone") == [("datafusion.execution.time_zone", zone)]
+            assert rows(connection, "SHOW timezone") == [("volary.time_zone", zone)]
             assert rows(connection, is_berlin) == [(True,)]
             on_workers = (
                 f"SELECT count(*) FROM {birds} WHERE CAST(CAST(day AS VARCHAR) || 'T00:00:00' AS TIMESTAMPTZ) "
@@ -571,9 +574,67 @@ def test_set_timezone_changes_how_times_are_read_until_it_is_reset(cluster, bird
         assert rows(connection, is_berlin) == [(False,)]
 
 
+IN_ANOTHER_ZONE = """
+import sys
+import pandas, polars, volary
+from adbc_driver_flightsql import dbapi
+
+sql = "SELECT TIMESTAMPTZ '2026-07-01T12:00:00Z' AS at, now() AS n"
+for zone in ("UTC", "Asia/Tokyo"):
+    with volary.connect(sys.argv[1]) as connection, dbapi.connect(sys.argv[1], autocommit=True) as driver:
+        connection.sql(f"SET timezone = '{zone}'")
+        cursor = driver.cursor()
+        cursor.execute(f"SET timezone = '{zone}'")
+        cursor.execute(sql)
+        instants = [
+            connection.sql(sql).rows()[0][0],
+            connection.sql(sql).to_pandas()["at"][0],
+            connection.sql(sql).to_polars()["at"][0],
+            cursor.fetchall()[0][0],
+        ]
+        for instant in instants:
+            assert instant.timestamp() == 1782907200, (zone, type(instant), instant)
+            assert instant.tzinfo is not None
+"""
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_clients_in_any_time_zone_get_the_same_instants(cluster, zone):
+    ended = subprocess.run(
+        [sys.executable, "-c", IN_ANOTHER_ZONE, cluster.uri],
+        env={**os.environ, "TZ": zone},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_rows_without_a_time_zone_are_read_in_that_of_the_session(cluster, tmp_path_factory, name):
+    file = tmp_path_factory.mktemp("zones") / "instants.csv"
+    file.write_text("k,at\n1,2026-07-01 14:00:00\n2,2026-07-01T12:00:00Z\n")
+    noon = datetime.datetime(2026, 7, 1, 12, tzinfo=datetime.UTC)
+    local = datetime.datetime(2026, 7, 1, 14)
+    with cluster.connect() as connection:
+        connection.sql("SET timezone = 'Europe/Berlin'")
+        connection.sql(f"CREATE TABLE {name} (k BIGINT, at TIMESTAMPTZ) WITH (shard_key = 'k', shards = 4)")
+        connection.sql(f"COPY {name} FROM '{file}'")
+        connection.sql(f"INSERT INTO {name} VALUES (3, ?)", [local])
+        connection.sql(f"INSERT INTO {name} VALUES (4, ?)", [noon])
+        connection.sql(f"INSERT INTO {name} VALUES (5, ?)", ["2026-07-01 14:00:00"])
+        connection.ingest(name, pa.table({"k": [6, 7], "at": [local, None]}), mode="append")
+        connection.ingest(name, pa.table({"k": [8], "at": [noon]}), mode="append")
+        connection.ingest(name, pa.table({"k": [9], "at": ["2026-07-01T14:00:00"]}), mode="append")
+        found = connection.sql(f"SELECT k FROM {name} WHERE at = ? ORDER BY k", [local]).rows()
+        assert found == [(k,) for k in (1, 2, 3, 4, 5, 6, 8, 9)]
+    with cluster.connect() as other:
+        assert other.sql(f"SELECT DISTINCT at FROM {name} WHERE k <> 7").rows() == [(noon,)]
+
+
 def test_set_works_on_a_connection_without_a_user(connection):
     connection.sql("SET timezone = '+02:00'")
-    assert rows(connection, "SHOW timezone") == [("datafusion.execution.time_zone", "+02:00")]
+    assert rows(connection, "SHOW timezone") == [("volary.time_zone", "+02:00")]
 
 
 def test_errors_name_settings_as_the_configuration_lists_them(tmp_path: Path):

@@ -158,7 +158,6 @@ impl StubCluster {
             tables: Vec::new(),
             peers: Arc::clone(&self.inner.cluster) as _,
             config: self.inner.config.gather.clone(),
-            time_zone: "+00:00".to_owned(),
             with_plan_metrics: false,
             memory: self.inner.config.query.memory.bytes(),
         };

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::ScalarFunction;
@@ -13,7 +13,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::pattern::Pattern;
 use super::{string_concat, text_match};
-use crate::rewrite::rewrite_expressions;
+use crate::rewrite::{has_part, rewrite_expressions};
 
 /// A rule that replaces functions by functions with limits. Calls by name already find the latter.
 /// The rule is needed for operators, such as `a || b` of texts and of lists, and for the calls that
@@ -67,19 +67,6 @@ impl BoundedFunctions {
                 .is_some_and(|bounded| bounded != func),
             other => Operation::of(other).is_some(),
         }
-    }
-
-    fn may_replace_any(&self, node: &LogicalPlan) -> Result<bool> {
-        let mut found = false;
-        node.apply_expressions(|expression| {
-            found |= expression.exists(|part| Ok(self.may_replace(part)))?;
-            Ok(if found {
-                TreeNodeRecursion::Stop
-            } else {
-                TreeNodeRecursion::Continue
-            })
-        })?;
-        Ok(found)
     }
 }
 
@@ -188,7 +175,7 @@ impl AnalyzerRule for BoundedFunctions {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         let plan = plan.transform_up_with_subqueries(|node| {
-            if self.may_replace_any(&node)? {
+            if has_part(&node, |part| self.may_replace(part))? {
                 self.replace_calls(node)
             } else {
                 Ok(Transformed::no(node))

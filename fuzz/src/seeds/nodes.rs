@@ -62,7 +62,6 @@ pub fn messages() -> Vec<Seed> {
         plan: Bytes::from_static(b"\x0a\x00"),
         fetch: Some(3),
         batch_rows: 8192,
-        time_zone: "UTC".to_owned(),
         buckets: Some(HashBuckets {
             columns: vec![0, 1],
             partitions: 2,

@@ -4,16 +4,23 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{FunctionRegistry, SessionStateBuilder, SessionStateDefaults};
 use datafusion::prelude::SessionConfig;
+use volary_exec::date_trunc::date_trunc;
+use volary_exec::instants;
 use volary_exec::value_limit::{self, BoundedFunctions, ValueLimit};
 use volary_flight_proto::Result;
+use volary_planner::aggregate_order::UnorderedAggregates;
+use volary_planner::clock;
 use volary_planner::large_filters::LargeFilterPlanner;
 use volary_planner::narrowing_casts::NarrowingCasts;
 use volary_planner::rules::{analyzer_rules, logical_rules, physical_rules, planner_config};
 use volary_planner::session_settings::SessionSettings;
+use volary_planner::session_zone::SessionZone;
+use volary_planner::time_units::TimesOfDay;
 
 use super::{nested_types, parsed_types};
 use crate::config::Config;
 use crate::sql::names::{CATALOG, PUBLIC};
+use crate::sql::types::SqlTypes;
 
 /// Creates DataFusion's session without the catalog's tables, the settings of a client's session
 /// and the query's own memory. Every statement adds these.
@@ -44,11 +51,17 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
         ))
         .with_runtime_env(runtime_env)
         // DataFusion asks this planner before its own planners.
-        .with_expr_planners(vec![Arc::new(nested_types::BoundedLiteralPlanner::of(
-            &type_building_functions,
-        ))])
+        .with_expr_planners(vec![
+            Arc::new(nested_types::BoundedLiteralPlanner::of(
+                &type_building_functions,
+            )),
+            Arc::new(TimesOfDay),
+        ])
+        .with_type_planner(Arc::new(SqlTypes))
         .with_default_features()
         .with_analyzer_rules(analyzer_rules(vec![
+            Arc::new(UnorderedAggregates),
+            Arc::new(SessionZone),
             Arc::new(NarrowingCasts),
             Arc::new(BoundedFunctions::new(&functions)),
         ]))
@@ -59,7 +72,10 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
     let type_parsing_functions =
         parsed_types::bounded_functions(&defaults, config.query.max_type_depth);
     let bounded = functions.into_iter().chain(type_parsing_functions);
-    for function in bounded.chain(type_building_functions) {
+    let bounded = bounded.chain(type_building_functions);
+    let bounded = bounded.chain(instants::functions());
+    let bounded = bounded.chain([date_trunc()]);
+    for function in bounded.chain(clock::functions()) {
         state.register_udf(function)?;
     }
     let aggregates = SessionStateDefaults::default_aggregate_functions();

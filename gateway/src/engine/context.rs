@@ -136,12 +136,6 @@ impl StatementContext {
             peers: Arc::clone(&engine.cluster) as _,
             config: engine.config.gather.clone(),
             memory: memory.bytes,
-            time_zone: config
-                .options()
-                .execution
-                .time_zone
-                .clone()
-                .unwrap_or_default(),
             with_plan_metrics,
         }));
         let catalogs = MemoryCatalogProviderList::new();
@@ -191,6 +185,11 @@ impl StatementContext {
     /// Returns the [number](Claimant::owner_number) of the statement's user.
     pub(super) fn owner(&self) -> u32 {
         self.claimant.owner_number()
+    }
+
+    /// Returns the time zone of the session.
+    pub(crate) fn time_zone(&self) -> Arc<str> {
+        SessionSettings::time_zone(self.state.config_options())
     }
 
     /// Returns the task context in which the statement's plans run.
@@ -294,11 +293,14 @@ impl StatementContext {
     }
 
     /// Returns the session that plans views. It has the default parser settings, so that a view
-    /// means the same to all readers, whatever parser settings their sessions have.
-    fn view_state(&self) -> &SessionState {
+    /// means the same to all readers, whatever parser settings their sessions have. Its time zone
+    /// is UTC, which is the zone of the columns of all views.
+    pub(super) fn view_state(&self) -> &SessionState {
         self.view_state.get_or_init(|| {
             let mut state = self.state.clone();
-            state.config_mut().options_mut().sql_parser = self.parser.clone();
+            let options = state.config_mut().options_mut();
+            options.sql_parser = self.parser.clone();
+            SessionSettings::reset_time_zone(options);
             Box::new(state)
         })
     }

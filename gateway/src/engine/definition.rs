@@ -1,6 +1,9 @@
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, Schema,
+    SchemaRef,
+};
 use datafusion::logical_expr::CreateView;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
@@ -10,6 +13,7 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use volary_catalog::shard_key::check_key_type;
 use volary_catalog::{DefinitionKind, IfExists, NewView, TableDefinition};
+use volary_exec::instants::UTC;
 use volary_flight_proto::control::{DropTable, control};
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result, SqlState};
@@ -203,6 +207,21 @@ fn stored_type(data_type: &DataType) -> Option<DataType> {
         | DataType::Duration(_)
         | DataType::ListView(_)
         | DataType::LargeListView(_) => return None,
+        // Parquet has no negative scales.
+        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale)
+            if *scale < 0 =>
+        {
+            let precision = precision.saturating_add(scale.unsigned_abs());
+            if precision <= DECIMAL128_MAX_PRECISION {
+                DataType::Decimal128(precision, 0)
+            } else if precision <= DECIMAL256_MAX_PRECISION {
+                DataType::Decimal256(precision, 0)
+            } else {
+                return None;
+            }
+        }
+        // An instant is the same whatever zone it was written in.
+        DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some(UTC.into())),
         other => transferable_type(other),
     })
 }

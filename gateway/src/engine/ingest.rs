@@ -192,7 +192,13 @@ fn fitted_source(
 ) -> Result<RowSource> {
     let fields = rows.schema.fields();
     let names: Vec<_> = fields.iter().map(|field| field.name().clone()).collect();
-    let columns = fit::ColumnMapping::from_names(table.name(), table.schema(), &names, &[])?;
+    let columns = fit::ColumnMapping::from_names(
+        table.name(),
+        table.schema(),
+        &names,
+        &[],
+        context.time_zone(),
+    )?;
     let readers = context.state.config().target_partitions();
     let shared = Arc::new(Mutex::new(rows.batches.fuse()));
     let partition = |()| -> RowStream {

@@ -15,6 +15,7 @@ use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{
     BinaryExpr, DmlStatement, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder,
 };
+use volary_exec::instants::cast_in_zone;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use crate::sql_type::sql_type_name;
@@ -47,7 +48,11 @@ pub(super) fn parameter_index(parameter: &Placeholder) -> Option<usize> {
 
 /// The parameters of a plan, with what is needed to cast values for them.
 #[derive(Debug)]
-pub(super) struct Parameters(Vec<Parameter>);
+pub(super) struct Parameters {
+    parameters: Vec<Parameter>,
+    /// The time zone of values that are instants only with a zone.
+    zone: Arc<str>,
+}
 
 #[derive(Debug)]
 struct Parameter {
@@ -59,11 +64,11 @@ struct Parameter {
 }
 
 impl Parameters {
-    /// Finds the parameters of a plan.
+    /// Finds the parameters of a plan. Values without a time zone become instants in `zone`.
     ///
     /// # Errors
     /// See [`parameter_types`].
-    pub(super) fn from_plan(plan: &LogicalPlan) -> Result<Self> {
+    pub(super) fn from_plan(plan: &LogicalPlan, zone: Arc<str>) -> Result<Self> {
         let types = parameter_types(plan)?;
         let operands = if types.is_empty() {
             HashSet::new()
@@ -74,7 +79,10 @@ impl Parameters {
             wanted,
             is_computed_with: operands.contains(&format!("${number}")),
         });
-        Ok(Self(parameters.collect()))
+        Ok(Self {
+            parameters: parameters.collect(),
+            zone,
+        })
     }
 
     /// Returns the values of the one given row for the parameters, cast where that does not change
@@ -85,7 +93,7 @@ impl Parameters {
     /// to the type that the plan wants.
     pub(super) fn values(&self, given: Option<&RecordBatch>) -> Result<Vec<ScalarValue>> {
         let count = given.map_or(0, RecordBatch::num_columns);
-        check_count(self.0.len(), count)?;
+        check_count(self.parameters.len(), count)?;
         let Some(given) = given.filter(|_| count > 0) else {
             return Ok(Vec::new());
         };
@@ -95,11 +103,11 @@ impl Parameters {
                 given.num_rows()
             )));
         }
-        let columns = (1..).zip(given.columns().iter().zip(&self.0));
+        let columns = (1..).zip(given.columns().iter().zip(&self.parameters));
         columns
             .map(|(number, (column, parameter))| match &parameter.wanted {
                 Some(wanted) if !(parameter.is_computed_with && are_numbers(column, wanted)) => {
-                    cast_if_unchanged(number, column, wanted)
+                    cast_if_unchanged(number, column, wanted, &self.zone)
                 }
                 _ => Ok(ScalarValue::try_from_array(column, 0)?),
             })
@@ -130,12 +138,17 @@ pub(super) fn check_count(parameters: usize, values: usize) -> Result<()> {
     .with_sqlstate(SqlState::ParameterCountMismatch))
 }
 
-/// Returns the plan with values in place of its parameters.
+/// Returns the plan with values in place of its parameters. For `zone` see
+/// [`Parameters::from_plan`].
 ///
 /// # Errors
 /// Returns the errors of [`Parameters::values`].
-pub(super) fn bind(plan: LogicalPlan, values: Option<&RecordBatch>) -> Result<LogicalPlan> {
-    let values = Parameters::from_plan(&plan)?.values(values)?;
+pub(super) fn bind(
+    plan: LogicalPlan,
+    values: Option<&RecordBatch>,
+    zone: Arc<str>,
+) -> Result<LogicalPlan> {
+    let values = Parameters::from_plan(&plan, zone)?.values(values)?;
     if values.is_empty() {
         return Ok(plan);
     }
@@ -180,7 +193,12 @@ fn are_numbers(column: &ArrayRef, wanted: &DataType) -> bool {
 /// Casts the value to the type that the plan wants, because the planner finds shards by keys of
 /// that type. Returns the value as it was given if the cast would change it. The analyzer then
 /// finds a common type for both sides, as it does for literals.
-fn cast_if_unchanged(number: usize, column: &ArrayRef, wanted: &DataType) -> Result<ScalarValue> {
+fn cast_if_unchanged(
+    number: usize,
+    column: &ArrayRef,
+    wanted: &DataType,
+    zone: &Arc<str>,
+) -> Result<ScalarValue> {
     let given = ScalarValue::try_from_array(column, 0)?;
     if column.data_type() == wanted {
         return Ok(given);
@@ -189,7 +207,9 @@ fn cast_if_unchanged(number: usize, column: &ArrayRef, wanted: &DataType) -> Res
         safe: false,
         ..CastOptions::default()
     };
-    let cast = match cast_with_options(column, wanted, &strict) {
+    let cast = match cast_in_zone(column, wanted, zone, |column, wanted| {
+        cast_with_options(column, wanted, &strict)
+    }) {
         Ok(cast) => cast,
         // The value is out of the type's range.
         Err(_) if are_numbers(column, wanted) => return Ok(given),
@@ -266,6 +286,7 @@ mod tests {
         TimestampMicrosecondArray, new_null_array,
     };
     use datafusion::arrow::datatypes::TimeUnit;
+    use volary_exec::instants::UTC;
 
     use super::*;
 
@@ -294,7 +315,9 @@ mod tests {
     }
 
     fn bound_type(value: &ArrayRef, wanted: &DataType) -> DataType {
-        cast_if_unchanged(1, value, wanted).unwrap().data_type()
+        cast_if_unchanged(1, value, wanted, &UTC.into())
+            .unwrap()
+            .data_type()
     }
 
     #[test]
@@ -337,7 +360,7 @@ mod tests {
 
     #[test]
     fn text_that_is_none_of_the_type_is_refused() {
-        let error = cast_if_unchanged(1, &text("kea"), &DataType::Int64).unwrap_err();
+        let error = cast_if_unchanged(1, &text("kea"), &DataType::Int64, &UTC.into()).unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArgument);
         assert!(
             error.message().contains("parameter 1 is VARCHAR"),

@@ -27,7 +27,7 @@ pub(super) async fn run(
             check_defaults(&context.state, &parameters).map_err(at)?;
             let statement = parse_with_types(&sql, &parameters).map_err(at)?;
             let plan = context.plan(statement).await.map_err(at)?;
-            let schema = coerced_schema(&context.state, &bind_nulls(plan).map_err(at)?);
+            let schema = coerced_schema(context.view_state(), &bind_nulls(plan).map_err(at)?);
             let view = NewView {
                 name: name.clone(),
                 sql,

@@ -11,7 +11,7 @@ use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 use volary_node::size::MemorySize;
 use volary_planner::fragment::MAX_TARGET_PARTITIONS;
 use volary_planner::session_settings::{
-    QUERY_MEMORY, RELAYS, STATEMENT_TIMEOUT, SessionSettings, parse_timeout,
+    QUERY_MEMORY, RELAYS, STATEMENT_TIMEOUT, SessionSettings, TIME_ZONE, parse_timeout,
 };
 
 use crate::config::RelaySetting;
@@ -19,7 +19,7 @@ use crate::config::RelaySetting;
 /// The settings that a session may change, by DataFusion's key or Volary's. Other settings belong
 /// to the operator, or would break assumptions that cutting a plan into fragments relies on.
 const SESSION_SETTINGS: [&str; 9] = [
-    "datafusion.execution.time_zone",
+    TIME_ZONE,
     "datafusion.execution.batch_size",
     "datafusion.execution.target_partitions",
     "datafusion.sql_parser.default_null_ordering",
@@ -37,7 +37,7 @@ const SESSION_SETTINGS: [&str; 9] = [
 pub(super) fn full_key(name: &str) -> Result<&'static str> {
     let name = name.to_lowercase();
     let name = match name.as_str() {
-        "timezone" | "time.zone" | "time_zone" => "datafusion.execution.time_zone",
+        "timezone" | "time.zone" | "datafusion.execution.time_zone" => TIME_ZONE,
         other => other,
     };
     SESSION_SETTINGS
@@ -114,7 +114,7 @@ fn check_allowed_value(key: &str, value: &str) -> Result<()> {
 }
 
 fn check_value(key: &str, value: &str) -> Result<()> {
-    if key == "datafusion.execution.time_zone" {
+    if key == TIME_ZONE {
         return match value.parse::<Tz>() {
             Ok(_) => Ok(()),
             Err(_) => Err(Error::invalid(format!(

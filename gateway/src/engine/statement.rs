@@ -152,7 +152,7 @@ async fn describe(
     }
     let has_unbound_parameters = values.is_none() && !parameters.is_empty();
     let plan = match values {
-        Some(_) => parameters::bind(plan, values.as_ref())?,
+        Some(_) => parameters::bind(plan, values.as_ref(), context.time_zone())?,
         None => plan,
     };
     let rows = match coerced_schema(&context.state, &plan) {
@@ -233,7 +233,7 @@ async fn execute(
         Statement::Planned(statement) => {
             let may_exist = definition::is_view_if_not_exists(&statement)?;
             let plan = context.plan(*statement).await?;
-            let bound = parameters::bind(plan.clone(), values.as_ref())?;
+            let bound = parameters::bind(plan.clone(), values.as_ref(), context.time_zone())?;
             let insert_source = match &bound {
                 LogicalPlan::Dml(dml) => {
                     Some((dml.table_name.table().to_owned(), dml.input.clone()))
@@ -284,7 +284,7 @@ async fn replan(
     if !returns_rows(&plan) {
         return Err(not_a_query());
     }
-    let plan = parameters::bind(plan, values.as_ref())?;
+    let plan = parameters::bind(plan, values.as_ref(), context.time_zone())?;
     let query = plan_query(&engine, &context, plan).await?;
     match before.columns_fingerprint {
         Some(columns) if columns != columns_fingerprint(&query.schema) => Err(Error::not_found(
@@ -542,7 +542,7 @@ fn refuse_saved_query(context: &StatementContext, name: &str) -> Result<()> {
 async fn run_ddl(engine: &Engine, context: &StatementContext, ddl: DdlStatement) -> Result<()> {
     match ddl {
         DdlStatement::CreateView(view) => {
-            let columns = coerced_schema(&context.state, &view.input)?;
+            let columns = coerced_schema(context.view_state(), &view.input)?;
             definition::create_view(engine, context, view, columns).await
         }
         DdlStatement::DropTable(drop) => {

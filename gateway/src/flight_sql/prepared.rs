@@ -138,14 +138,16 @@ fn parameter_schema(profile: TypeProfile, description: &StatementDescription) ->
 
 /// Returns a type to which JDBC's converters can convert a value without changing it. The
 /// converters cut integers to the width of the type, and they write a time in milliseconds whatever
-/// the unit of the type is. The engine then casts the value to the parameter's own type, and
+/// the unit of the type is. If the type has a time zone, they write the time of day in the zone of
+/// the JVM as if it were in UTC. So they are told a type without one, and the engine reads the time
+/// in the zone of the session. The engine then casts the value to the parameter's own type, and
 /// reports a value that does not fit.
 fn convertible_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Int8 | DataType::Int16 | DataType::Int32 => DataType::Int64,
         DataType::Float32 => DataType::Float64,
         DataType::Time32(_) | DataType::Time64(_) => DataType::Time32(TimeUnit::Millisecond),
-        DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Millisecond, zone.clone()),
+        DataType::Timestamp(_, _) => DataType::Timestamp(TimeUnit::Millisecond, None),
         other => other.clone(),
     }
 }
@@ -165,6 +167,10 @@ mod tests {
                 Some(DataType::UInt64),
                 Some(DataType::UInt8),
                 Some(DataType::Timestamp(TimeUnit::Nanosecond, None)),
+                Some(DataType::Timestamp(
+                    TimeUnit::Microsecond,
+                    Some("UTC".into()),
+                )),
             ],
         };
         let schema = parameter_schema(TypeProfile::Classic, &description);
@@ -181,6 +187,7 @@ mod tests {
                 DataType::Utf8,
                 DataType::Decimal128(20, 0),
                 DataType::Int64,
+                DataType::Timestamp(TimeUnit::Millisecond, None),
                 DataType::Timestamp(TimeUnit::Millisecond, None),
             ]
         );

@@ -188,11 +188,7 @@ mod tests {
             assert_eq!(set(&session, name, "+02:00"), Ok(()));
             assert_eq!(
                 session.engine.settings(),
-                [(
-                    "datafusion.execution.time_zone".to_owned(),
-                    "+02:00".to_owned()
-                )]
-                .into()
+                [("volary.time_zone".to_owned(), "+02:00".to_owned())].into()
             );
             assert_eq!(set_option(&session, name, None), Ok(()));
             assert!(session.is_default());

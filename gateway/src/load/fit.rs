@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::datatypes::{DataType, SchemaRef};
+use volary_exec::instants::cast_in_zone;
 use volary_flight_proto::{Error, Result, SqlState};
 
 pub(crate) use misfit::Misfit;
@@ -47,12 +48,15 @@ pub(crate) struct ColumnMapping {
     file_positions: Vec<Option<usize>>,
     /// Positions of the table's columns that are to be loaded.
     loaded_columns: Vec<usize>,
+    /// The time zone of texts, dates and times without one.
+    zone: Arc<str>,
 }
 
 impl ColumnMapping {
     /// Assigns columns with these names to the table's columns. If `chosen` lists columns, only
     /// these are loaded, and the other columns of the file are ignored. If it is empty, each column
-    /// of the file must be a column of the table.
+    /// of the file must be a column of the table. Texts, dates and times without a time zone become
+    /// instants in `zone`.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for a column that the table does not have, and for a column that occurs
@@ -62,6 +66,7 @@ impl ColumnMapping {
         schema: &SchemaRef,
         names: &[String],
         chosen: &[String],
+        zone: Arc<str>,
     ) -> Result<Self> {
         let wanted = chosen_positions(table, schema, chosen)?;
         let mut in_file: Vec<Option<usize>> = vec![None; schema.fields().len()];
@@ -82,6 +87,7 @@ impl ColumnMapping {
         Ok(Self {
             file_positions: in_file,
             loaded_columns: wanted,
+            zone,
         })
     }
 
@@ -112,7 +118,9 @@ impl ColumnMapping {
         let file_column =
             |position: &Option<usize>| position.map(|at| Arc::clone(batch.column(at)));
         let columns = self.file_positions.iter().map(file_column).collect();
-        assemble(schema, columns, batch.num_rows(), cast::cast_exact)
+        assemble(schema, columns, batch.num_rows(), |column, wanted| {
+            cast_in_zone(column, wanted, &self.zone, cast::cast_exact)
+        })
     }
 }
 
@@ -230,7 +238,7 @@ mod tests {
         let owned = |names: &[&str]| -> Vec<String> {
             names.iter().map(|name| (*name).to_owned()).collect()
         };
-        ColumnMapping::from_names("t", &table(), &owned(names), &owned(chosen))
+        ColumnMapping::from_names("t", &table(), &owned(names), &owned(chosen), "UTC".into())
     }
 
     fn by_name(batch: &RecordBatch) -> Result<RecordBatch> {

@@ -32,6 +32,8 @@ mod syntax;
 mod tokens;
 /// Defines the statements BEGIN, COMMIT and ROLLBACK.
 pub mod transaction;
+/// Plans the names of types.
+pub(crate) mod types;
 /// Refuses statements that DataFusion 55 would answer wrongly and that Volary does not answer yet:
 /// an error is better than wrong rows.
 pub mod unsupported;

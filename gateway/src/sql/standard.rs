@@ -5,10 +5,12 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Fetch, LimitClause, Query, SetExpr, Statement as Ast, Value, VisitMut,
     VisitorMut,
 };
+use volary_exec::instants::{EXPLICIT_UTC, is_utc};
 use volary_flight_proto::{Error, Result};
 
-/// Rewrites FETCH to LIMIT, SIMILAR TO to `~`, and DEFAULT in the rows of an INSERT to NULL, as no
-/// column has another default.
+/// Rewrites FETCH to LIMIT, SIMILAR TO to `~`, DEFAULT in the rows of an INSERT to NULL, as no
+/// column has another default, and AT TIME ZONE 'UTC' to another name of UTC, because the type of
+/// instants has the zone UTC in every session.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for forms of FETCH and SIMILAR TO that are not supported.
@@ -59,7 +61,19 @@ impl VisitorMut for Rewriter {
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Error> {
+        if let Expr::AtTimeZone { time_zone, .. } = expression {
+            rewrite_utc(time_zone);
+        }
         to_control_flow(rewrite_similar_to(expression))
+    }
+}
+
+fn rewrite_utc(zone: &mut Expr) {
+    if let Expr::Value(zone) = zone
+        && let Value::SingleQuotedString(name) = &mut zone.value
+        && is_utc(name)
+    {
+        EXPLICIT_UTC.clone_into(name);
     }
 }
 

@@ -79,10 +79,22 @@ impl EncodedPlan {
     }
 }
 
+/// Encodes a value. DataFusion encodes some types as others, such as Float16 as Float32. A worker
+/// would then compute other rows than the gateway has planned.
+///
+/// # Errors
+/// An error if the worker would not decode the same value.
 fn encode_value(value: &ScalarValue) -> Result<Bytes> {
-    Ok(protobuf::ScalarValue::try_from(value)?
-        .encode_to_vec()
-        .into())
+    let encoded = protobuf::ScalarValue::try_from(value)?;
+    let decoded = ScalarValue::try_from(&encoded)?;
+    if decoded != *value {
+        return not_impl_err!(
+            "a value of type {} would be {} on a worker",
+            value.data_type(),
+            decoded.data_type()
+        );
+    }
+    Ok(encoded.encode_to_vec().into())
 }
 
 /// Encodes a fragment for workers. Scalar subqueries in its expressions must have been run before,
@@ -407,8 +419,9 @@ impl PhysicalProtoConverterExtension for Converter<'_> {
         }
         if let Some(literal) = expression.downcast_ref::<Literal>() {
             let marked = LiteralMark::from_literal(literal)?;
+            let encoded = encode_value(literal.value())?;
             if !matches!(marked, LiteralMark::Other) {
-                let ordinal = add_value(values, encode_value(literal.value())?);
+                let ordinal = add_value(values, encoded);
                 if let LiteralMark::Parameter(number) = marked {
                     let occurrence = (ordinal as usize, number);
                     values.borrow_mut().statement_parameters.push(occurrence);

@@ -185,8 +185,8 @@ impl ShardScanExec {
                 rows.saturating_mul(selected) / self.table.shards().max(1) as usize,
             ),
         };
-        // A plan that is used again may see rows that were written since. DataFusion takes the column
-        // of a filter for a constant if its bounds allow a single value, even if they are
+        // A plan that is used again may see rows that were written since. DataFusion takes the
+        // column of a filter for a constant if its bounds allow a single value, even if they are
         // estimates, and then leaves out a sort by it.
         let bound = |bound: &Option<ScalarValue>| match bound {
             Some(bound) if self.statistics_exact => Precision::Inexact(bound.clone()),

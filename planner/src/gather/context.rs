@@ -36,8 +36,6 @@ pub struct QueryContext {
     pub config: Gather,
     /// Maximum memory that the query may hold on this gateway, in bytes.
     pub memory: usize,
-    /// The time zone of the session.
-    pub time_zone: String,
     /// Says whether workers report their plans with metrics.
     pub with_plan_metrics: bool,
 }

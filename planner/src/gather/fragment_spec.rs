@@ -319,7 +319,6 @@ impl FragmentSpec {
             batch_rows: to_u32(batch_rows),
             keep_alive_ms: milliseconds(query.config.limits().keep_alive_interval()),
             with_plan_metrics: query.with_plan_metrics,
-            time_zone: query.time_zone.clone(),
             buckets: self.buckets.as_ref().map(hash_buckets),
             relayed: None,
         };

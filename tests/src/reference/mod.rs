@@ -18,7 +18,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::prelude::{ParquetReadOptions, SessionContext};
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -52,7 +52,10 @@ impl DataFusionReference {
         // (apache/datafusion#25244).
         let rules = PhysicalOptimizer::default().rules.into_iter();
         let rules = rules.filter(|rule| !rule.name().starts_with("FilterPushdown"));
+        let mut config = SessionConfig::new();
+        config.options_mut().execution.time_zone = Some("UTC".to_owned());
         let state = SessionStateBuilder::new()
+            .with_config(config)
             .with_runtime_env(runtime)
             .with_default_features()
             .with_physical_optimizer_rules(rules.collect())

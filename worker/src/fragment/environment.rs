@@ -9,6 +9,8 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::prelude::SessionContext;
 use parking_lot::Mutex;
+use volary_exec::date_trunc::date_trunc;
+use volary_exec::instants;
 use volary_exec::value_limit::{self, ValueLimit};
 use volary_flight_proto::fragment::Fragment;
 use volary_node::memory::ByteLimit;
@@ -31,7 +33,6 @@ pub struct FragmentEnvironments {
 struct Settings {
     batch_rows: u32,
     target_partitions: usize,
-    time_zone: String,
 }
 
 impl FragmentEnvironments {
@@ -54,21 +55,20 @@ impl FragmentEnvironments {
         let settings = Settings {
             batch_rows: fragment.batch_rows,
             target_partitions,
-            time_zone: fragment.time_zone.clone(),
         };
         if let Some(known) = self.by_settings.lock().get(&settings) {
             return Arc::clone(known);
         }
-        let config = session_config(
-            fragment.batch_rows as usize,
-            target_partitions,
-            &fragment.time_zone,
-        );
+        let config = session_config(fragment.batch_rows as usize, target_partitions);
         let config = ValueLimit(self.value_limit).set(config);
         let session = SessionContext::new_with_config_rt(config, Arc::clone(runtime_env));
         let state = session.state();
-        for function in
-            value_limit::bounded_functions(state.scalar_functions().values(), self.value_limit)
+        let bounded =
+            value_limit::bounded_functions(state.scalar_functions().values(), self.value_limit);
+        for function in bounded
+            .into_iter()
+            .chain(instants::functions())
+            .chain([date_trunc()])
         {
             session.register_udf(ScalarUDF::clone(&function));
         }

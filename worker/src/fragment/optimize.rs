@@ -6,6 +6,7 @@ use datafusion::physical_optimizer::ensure_coop::EnsureCooperative;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
+use volary_exec::instants::plan_in_utc;
 use volary_exec::unambiguous_pushdown::UnambiguousPushdown;
 use volary_flight_proto::Result;
 
@@ -31,11 +32,7 @@ pub fn optimize(
 }
 
 /// Returns the settings that fragments run with.
-pub fn session_config(
-    batch_rows: usize,
-    target_partitions: usize,
-    time_zone: &str,
-) -> SessionConfig {
+pub fn session_config(batch_rows: usize, target_partitions: usize) -> SessionConfig {
     let mut config = SessionConfig::new()
         .with_batch_size(batch_rows.max(1))
         .with_target_partitions(target_partitions.max(1));
@@ -49,8 +46,6 @@ pub fn session_config(
     // The dynamic filter that DataFusion makes of aggregates overlooks aggregates of expressions
     // (apache/datafusion#24816).
     options.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
-    if !time_zone.is_empty() {
-        options.execution.time_zone = Some(time_zone.to_owned());
-    }
+    plan_in_utc(options);
     config
 }

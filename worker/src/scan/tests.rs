@@ -144,7 +144,7 @@ impl Fixture {
 
     fn of(schema: SchemaRef, write_all: impl FnOnce(&Path) -> Vec<PartitionedFile>) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let config = session_config(1000, 1, "");
+        let config = session_config(1000, 1);
         Self {
             schema,
             files: write_all(directory.path()),

@@ -55,7 +55,7 @@ pub(super) async fn make_generic_plan(
         return Ok(PlanAttempt::UnsuitableValues);
     }
     let plan = with_estimates_only(plan)?;
-    let parameters = Parameters::from_plan(&plan)?;
+    let parameters = Parameters::from_plan(&plan, context.time_zone())?;
     let values = parameters.values(values)?;
     if values.iter().any(ScalarValue::is_null) {
         return Ok(PlanAttempt::UnsuitableValues);

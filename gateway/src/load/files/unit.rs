@@ -15,6 +15,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
 use volary_catalog::Table;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
+use volary_planner::session_settings::SessionSettings;
 
 use super::csv;
 use super::format::Format;
@@ -202,7 +203,9 @@ fn names(schema: &Schema) -> Vec<String> {
 
 fn map_columns(location: &CopyLocation<'_>, names: &[String]) -> Result<ColumnMapping> {
     let table = location.table;
-    ColumnMapping::from_names(table.name(), table.schema(), names, &location.copy.columns)
+    let zone = SessionSettings::time_zone(location.state.config_options());
+    let chosen = &location.copy.columns;
+    ColumnMapping::from_names(table.name(), table.schema(), names, chosen, zone)
 }
 
 /// Refuses a file that lacks one of the columns that the statement lists. If the statement lists no

@@ -56,8 +56,8 @@ class VolaryTypeCompiler(compiler.GenericTypeCompiler):
         return self.visit_TIMESTAMP(type_, **kw)
 
     def visit_TIMESTAMP(self, type_: Any, **kw: Any) -> str:
-        # Python's times have microseconds. Times with a time zone are stored in UTC: see `UtcDateTime`.
-        return "TIMESTAMP(6)"
+        # Python's times have microseconds.
+        return "TIMESTAMP(6) WITH TIME ZONE" if type_.timezone else "TIMESTAMP(6)"
 
     def visit_TIME(self, type_: Any, **kw: Any) -> str:
         return "TIME"

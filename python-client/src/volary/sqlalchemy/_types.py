@@ -17,22 +17,10 @@ EPOCH = datetime.datetime(1970, 1, 1)
 
 
 class UtcDateTime(sqltypes.DateTime):
-    """Times. Those with a time zone are stored in UTC, and are returned in UTC."""
-
-    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
-        """Returns a function that converts a time from any time zone to UTC."""
-        if not self.timezone:
-            return None
-
-        def process(value: datetime.datetime | None) -> datetime.datetime | None:
-            if value is None or value.tzinfo is None:
-                return value
-            return value.astimezone(datetime.UTC).replace(tzinfo=None)
-
-        return process
+    """Times. Those of a column without a time zone are taken to be in UTC if the type has one."""
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any] | None:
-        """Returns a function that adds the time zone UTC to a time."""
+        """Returns a function that adds the time zone UTC to a time without one."""
         if not self.timezone:
             return None
 
@@ -48,12 +36,8 @@ class UtcDateTime(sqltypes.DateTime):
 
         The default literals of SQL have nanoseconds, and therefore no years before 1677 or after 2262.
         """
-        bind = self.bind_processor(dialect)
-
-        def process(value: datetime.datetime) -> str:
-            return f"TIMESTAMP(6) '{(bind(value) if bind else value).isoformat(' ')}'"
-
-        return process
+        kind = "TIMESTAMP(6) WITH TIME ZONE" if self.timezone else "TIMESTAMP(6)"
+        return lambda value: f"CAST('{value.isoformat(' ')}' AS {kind})"
 
 
 class Date(sqltypes.Date):
