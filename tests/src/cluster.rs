@@ -373,10 +373,7 @@ fn to_client_types(batches: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
     let sent = |batch: RecordBatch| {
         let columns = batch.schema_ref().fields().iter().zip(batch.columns());
         let columns = columns.map(|(field, column)| {
-            let column = match column.data_type() {
-                DataType::UInt64 => cast(column, &DataType::Decimal128(20, 0))?,
-                _ => Arc::clone(column),
-            };
+            let column = cast(column, &client_type(column.data_type()))?;
             let field = field.as_ref().clone();
             Ok((field.with_data_type(column.data_type().clone()), column))
         });
@@ -389,6 +386,17 @@ fn to_client_types(batches: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
         )?)
     };
     batches.into_iter().map(sent).collect()
+}
+
+fn client_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::UInt64 => DataType::Decimal128(20, 0),
+        DataType::List(item) => {
+            let item_type = client_type(item.data_type());
+            DataType::List(Arc::new(item.as_ref().clone().with_data_type(item_type)))
+        }
+        other => other.clone(),
+    }
 }
 
 /// Returns `tests/data`, which COPY may read in every cluster.

@@ -8,6 +8,8 @@
 
 /// Tests connections to a node.
 mod connections;
+/// Tests that functions have the same values on workers as on a gateway.
+mod functions;
 /// Tests handwritten queries over real data, which has NULLs and skew.
 mod nycflights;
 /// Tests the plans that EXPLAIN shows: which part runs on which workers, and why not more.
