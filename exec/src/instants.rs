@@ -25,8 +25,8 @@ pub const EXPLICIT_UTC: &str = "Etc/UTC";
 /// The end of the names of the functions that [`functions`] returns.
 const IN_ZONE: &str = "_in_zone";
 
-/// Sets the time zone with which DataFusion plans and computes. Its functions `now` and
-/// `to_timestamp` then return instants.
+/// Sets the time zone with which DataFusion plans and computes. Its function `to_timestamp` then
+/// returns instants.
 pub fn plan_in_utc(options: &mut ConfigOptions) {
     options.execution.time_zone = Some(UTC.to_owned());
 }
