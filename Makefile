@@ -61,7 +61,8 @@ build: needs-build ## Build the binary
 demo: build ## Load TPC-H into a local cluster and show a few queries; Ctrl-C ends it
 	$(BIN) demo --scale $(SCALE) --workers $(WORKERS) $(DEMO)
 
-# The tests of Rust and Java wait for nodes much of the time, so they run side by side.
+# The tests of Rust and Java wait for nodes much of the time, so they run side by side. Cargo must not look for the
+# job server of this make.
 test: needs-test ## Everything that must pass, Rust, Python and Java
 	cargo test --release --workspace --no-run
 	cargo build --release --workspace --bins
@@ -71,7 +72,7 @@ test: needs-test ## Everything that must pass, Rust, Python and Java
 test-rust: ## Formatting, and all Rust tests
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --release --workspace
+	MAKEFLAGS= RUST_TEST_THREADS=$(TEST_THREADS) cargo test --release --workspace
 
 test-python: setup ## Types, and all Python tests, file beside file; they start real processes
 	cargo build --release --workspace --bins
