@@ -1,4 +1,6 @@
-use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
+use arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, IntervalUnit, TimeUnit,
+};
 
 /// Returns the SQL name of a type. CREATE TABLE takes this name, if it takes the type.
 pub(crate) fn sql_type_name(data_type: &DataType) -> String {
@@ -48,6 +50,18 @@ pub(crate) fn sql_type_name(data_type: &DataType) -> String {
         DataType::RunEndEncoded(_, values) => return sql_type_name(values.data_type()),
     };
     fixed.to_owned()
+}
+
+/// Returns the type of decimals with this precision and scale. Returns `None` if no type has so
+/// many digits.
+pub(crate) fn decimal_type(precision: u8, scale: i8) -> Option<DataType> {
+    if precision <= DECIMAL128_MAX_PRECISION {
+        Some(DataType::Decimal128(precision, scale))
+    } else if precision <= DECIMAL256_MAX_PRECISION {
+        Some(DataType::Decimal256(precision, scale))
+    } else {
+        None
+    }
 }
 
 /// Returns the number of digits after the point of a second, in parentheses. Microseconds are the

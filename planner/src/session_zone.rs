@@ -59,7 +59,7 @@ impl AnalyzerRule for SessionZone {
     fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
         let zone = Zone(SessionSettings::time_zone(options));
         let plan = plan.transform_up_with_subqueries(|node| {
-            if has_part(&node, may_depend_on_zone)? {
+            if has_part(&node, |part| zone.may_change(part))? {
                 rewrite_expressions(node, |part, schema| zone.rewrite(part, schema))
             } else {
                 Ok(Transformed::no(node))
@@ -74,6 +74,17 @@ impl AnalyzerRule for SessionZone {
 struct Zone(Arc<str>);
 
 impl Zone {
+    /// Returns whether [`Self::rewrite`] may change the expression. In UTC, it only changes casts
+    /// to and from other zones.
+    fn may_change(&self, expression: &Expr) -> bool {
+        match expression {
+            Expr::Cast(_) | Expr::TryCast(_) => true,
+            Expr::ScalarFunction(_) => !is_utc(&self.0),
+            Expr::BinaryExpr(operation) => !is_utc(&self.0) && is_sum(operation.op),
+            _ => false,
+        }
+    }
+
     fn rewrite(&self, part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         let converted = match &part {
             Expr::Cast(Cast { expr, field }) => {
@@ -313,32 +324,19 @@ impl Zone {
         let mut changed = false;
         for (qualifier, field) in query.schema().iter() {
             let column = Expr::Column(Column::new(qualifier.cloned(), field.name()));
-            let DataType::Timestamp(unit, _) = field.data_type() else {
-                columns.push(column);
-                continue;
-            };
-            if !is_instant(field.data_type()) {
-                columns.push(column);
-                continue;
-            }
-            changed = true;
-            let shown = relabelled(column, field.data_type(), *unit, &self.0);
-            columns.push(shown.alias_qualified(qualifier.cloned(), field.name()));
+            columns.push(match field.data_type() {
+                instant @ DataType::Timestamp(unit, _) if is_instant(instant) => {
+                    changed = true;
+                    let shown = relabelled(column, instant, *unit, &self.0);
+                    shown.alias_qualified(qualifier.cloned(), field.name())
+                }
+                _ => column,
+            });
         }
         if !changed {
             return Ok(query);
         }
         LogicalPlanBuilder::from(query).project(columns)?.build()
-    }
-}
-
-/// Returns whether the value of the expression may depend on the time zone of the session, beside
-/// the values of its parts.
-fn may_depend_on_zone(expression: &Expr) -> bool {
-    match expression {
-        Expr::Cast(_) | Expr::TryCast(_) | Expr::ScalarFunction(_) => true,
-        Expr::BinaryExpr(operation) => is_sum(operation.op),
-        _ => false,
     }
 }
 

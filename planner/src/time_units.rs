@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
     Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast,
 };
 use datafusion::optimizer::AnalyzerRule;
+use datafusion::sql::sqlparser::ast::BinaryOperator;
 use volary_exec::rewrite::{has_part, rewrite_expressions};
 
 /// Casts the operands of comparisons of times to one type. It must run before the rule that makes
@@ -48,6 +49,11 @@ impl ExprPlanner for TimesOfDay {
         mut comparison: RawBinaryExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
+        // Finding the type of a chain of conditions takes time for each of its parts, and chains
+        // are long.
+        if matches!(comparison.op, BinaryOperator::And | BinaryOperator::Or) {
+            return Ok(PlannerResult::Original(comparison));
+        }
         let types = [&comparison.left, &comparison.right];
         let types = types.map(|operand| operand.get_type(schema).ok());
         if let [Some(left), Some(right)] = types

@@ -1,9 +1,6 @@
 use std::sync::Arc;
 
-use arrow::datatypes::{
-    DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, Schema,
-    SchemaRef,
-};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::logical_expr::CreateView;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
@@ -25,6 +22,7 @@ use super::result_columns::coerced_schema;
 use crate::load;
 use crate::sql::names::{identifier, object_name};
 use crate::sql::shape::ShapeLimits;
+use crate::sql_type::decimal_type;
 
 /// Number of shards of a table whose definition does not set it. It should be much larger than the
 /// number of workers, and small enough that the files of each shard are not tiny.
@@ -211,14 +209,7 @@ fn stored_type(data_type: &DataType) -> Option<DataType> {
         DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale)
             if *scale < 0 =>
         {
-            let precision = precision.saturating_add(scale.unsigned_abs());
-            if precision <= DECIMAL128_MAX_PRECISION {
-                DataType::Decimal128(precision, 0)
-            } else if precision <= DECIMAL256_MAX_PRECISION {
-                DataType::Decimal256(precision, 0)
-            } else {
-                return None;
-            }
+            decimal_type(precision.saturating_add(scale.unsigned_abs()), 0)?
         }
         // An instant is the same whatever zone it was written in.
         DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some(UTC.into())),

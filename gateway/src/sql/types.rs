@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
-use arrow::datatypes::{
-    DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit,
-};
+use arrow::datatypes::{DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
 use datafusion::common::{Result, plan_err};
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, ExactNumberInfo, TimezoneInfo};
 use volary_exec::instants::UTC;
+
+use crate::sql_type::decimal_type;
 
 /// Most digits after the point of a second that a type can have: those of nanoseconds.
 const MAX_FRACTION_DIGITS: u64 = 9;
@@ -98,13 +98,13 @@ fn decimal(sql_type: &SqlType, digits: ExactNumberInfo) -> Result<DataType> {
     };
     let most = u64::from(DECIMAL256_MAX_PRECISION);
     let fits = (1..=most).contains(&precision) && scale.unsigned_abs() <= precision;
-    match (u8::try_from(precision), i8::try_from(scale)) {
-        (Ok(precision), Ok(scale)) if fits => Ok(if precision <= DECIMAL128_MAX_PRECISION {
-            DataType::Decimal128(precision, scale)
-        } else {
-            DataType::Decimal256(precision, scale)
-        }),
-        _ => plan_err!(
+    let planned = match (u8::try_from(precision), i8::try_from(scale)) {
+        (Ok(precision), Ok(scale)) if fits => decimal_type(precision, scale),
+        _ => None,
+    };
+    match planned {
+        Some(planned) => Ok(planned),
+        None => plan_err!(
             "{sql_type} does not exist: a decimal has 1 to {most} digits, and at most as many of them after the point"
         ),
     }
