@@ -27,6 +27,8 @@ pub mod durable;
 pub mod flight;
 /// Decides from the headers of a call whether it is let in, before the rest of it is read.
 pub mod gate;
+/// Frees what a stream holds before its reader sees the end.
+pub mod held_stream;
 /// Reads the bytes of a connection only as far as its calls allow.
 mod limited_connection;
 /// Binds the address that a node listens on.

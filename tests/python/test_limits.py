@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from socket import create_connection
 
@@ -236,6 +236,29 @@ def test_a_refusal_because_no_place_is_free_tells_grpc_clients_when_to_retry(tmp
         assert 100 <= int(after_ms) <= 60_000
         # Soon the place must be free again.
         until(lambda: Session(client).is_answered("SELECT 1"), "there is a place")
+
+
+def test_a_statement_has_given_back_its_place_when_its_client_sees_its_end(tmp_path: Path) -> None:
+    settings = {
+        "VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1",
+        "VOLARY_GATEWAY__QUERY__MAX_WAITING": "0",
+        "VOLARY_WORKER__EXECUTION__MAX_RUNNING": "1",
+    }
+    statements = {
+        "SELECT count(*) FROM birds": True,
+        "SELECT k FROM birds": True,
+        "SELECT 1 / (k - 7) FROM birds": False,
+        "SELECT 1 / (n - 7) FROM generate_series(1, 10) t(n)": False,
+        "INSERT INTO birds VALUES (7)": True,
+    }
+    with Processes(tmp_path, settings) as processes:
+        processes.add_worker()
+        processes.sql("CREATE TABLE birds AS SELECT value AS k FROM generate_series(1, 100)")
+        with processes.connect() as connection:
+            for _ in range(50):
+                for statement, succeeds in statements.items():
+                    with nullcontext() if succeeds else pytest.raises(volary.InvalidArgumentError, match="zero"):
+                        connection.sql(statement).rows()
 
 
 # Time

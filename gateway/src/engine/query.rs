@@ -22,6 +22,7 @@ use volary_gather::announced_schema::AnnouncedSchema;
 use volary_gather::forwarded::ForwardedMessage;
 use volary_node::Runtimes;
 use volary_node::admission::RunPlace;
+use volary_node::held_stream::HeldStream;
 use volary_node::runtimes::CpuStream;
 use volary_planner::gather::{GatherExec, QueryContext};
 
@@ -169,10 +170,7 @@ impl PlannedQuery {
         } else {
             messages.boxed()
         };
-        Ok(messages.map(move |message| {
-            let _place = &place;
-            message
-        }))
+        Ok(HeldStream::new(messages, place))
     }
 
     /// Waits for a place and runs the query. The batches of the stream have exactly the schema
@@ -195,9 +193,8 @@ impl PlannedQuery {
             (execute_stream(plan, self.task)?, end)
         };
         let stream = QueryStream {
-            rows,
+            rows: HeldStream::new(rows, place),
             schema: self.schema,
-            _place: place,
         };
         Ok(self
             .runtimes
@@ -207,9 +204,8 @@ impl PlannedQuery {
 
 /// The rows of a query, with exactly the announced schema. The stream holds the statement's place.
 struct QueryStream {
-    rows: SendableRecordBatchStream,
+    rows: HeldStream<SendableRecordBatchStream, RunPlace>,
     schema: SchemaRef,
-    _place: RunPlace,
 }
 
 impl Stream for QueryStream {

@@ -35,6 +35,7 @@ use volary_gather::members::MembersExec;
 use volary_gather::merge::BucketMergeExec;
 use volary_gather::report::StreamReports;
 use volary_node::admission::{Admission, RunPlace};
+use volary_node::held_stream::HeldStream;
 use volary_node::runtimes::{CpuStream, PlanOwner};
 
 use super::bind::{Binder, TicketBindings};
@@ -178,13 +179,16 @@ pub(crate) async fn run_for_client(
         let fragment = bind(&context, ticket, given)?;
         let (plan, task) = (Arc::clone(&fragment.plan), Arc::clone(&fragment.task));
         let rows = fragment.stop_guard.start(|| execute_stream(plan, task))?;
-        let rows = ClientRows {
-            rows,
+        let held = HeldForClient {
             _listed: context
                 .running_fragments
                 .list(query_id, fragment.stop_guard.running_plan()),
             _segments: fragment.segments,
             _place: place,
+        };
+        let rows = ClientRows {
+            schema: rows.schema(),
+            rows: HeldStream::new(rows, held),
         };
         // A client that reads nothing does not poll the stream, so the deadline of its call cannot
         // end the fragment. This timeout ends it.
@@ -196,10 +200,14 @@ pub(crate) async fn run_for_client(
     runtimes.on_cpu(work.in_current_span()).await
 }
 
-/// The rows of a fragment for a client, and the resources that are held until the rows end or are
-/// dropped.
+/// The rows of a fragment for a client.
 struct ClientRows {
-    rows: SendableRecordBatchStream,
+    schema: SchemaRef,
+    rows: HeldStream<SendableRecordBatchStream, HeldForClient>,
+}
+
+/// The resources that are held until the rows for a client end or are dropped.
+struct HeldForClient {
     _listed: ListedFragment,
     /// The segments that are read. Their files are not deleted as long as these values live.
     _segments: Vec<Arc<Segment>>,
@@ -208,7 +216,7 @@ struct ClientRows {
 
 impl RecordBatchStream for ClientRows {
     fn schema(&self) -> SchemaRef {
-        self.rows.schema()
+        Arc::clone(&self.schema)
     }
 }
 
@@ -414,7 +422,7 @@ fn stream(
         with_plan_metrics: fragment.with_plan_metrics,
         has_ended: false,
         _listed: listed,
-        _place: options.place,
+        place: Some(options.place),
         span: Span::current(),
     })
 }
@@ -487,7 +495,9 @@ struct FragmentStream {
     with_plan_metrics: bool,
     has_ended: bool,
     _listed: ListedFragment,
-    _place: RunPlace,
+    /// The place of the fragment. It is given back before the gateway sees the end, so that the
+    /// next fragment can have it.
+    place: Option<RunPlace>,
     span: Span,
 }
 
@@ -504,6 +514,7 @@ impl Stream for FragmentStream {
                 .map(|message| self.add_outline(message));
             if let Err(error) = &message {
                 self.has_ended = true;
+                self.place = None;
                 self.span.in_scope(|| {
                     tracing::info!(error = format_args!("{error:#}"), "fragment failed");
                 });
@@ -511,6 +522,7 @@ impl Stream for FragmentStream {
             return Poll::Ready(Some(message.map_err(Status::from)));
         }
         self.has_ended = true;
+        self.place = None;
         let end = self.end();
         self.span.in_scope(|| {
             tracing::debug!(rows = end.rows, total_us = end.total_us, "fragment ended");
