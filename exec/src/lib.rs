@@ -26,6 +26,8 @@ pub mod instants;
 pub mod key_set;
 /// Decides how long rows wait for more rows to make a larger batch.
 pub mod linger;
+/// Tells the order of the values of mathematical functions.
+pub mod math_order;
 /// Reserves memory for large batches on their way to a client or another node.
 mod outgoing;
 /// Rewrites the expressions of a logical plan.
@@ -34,6 +36,10 @@ pub mod rewrite;
 mod row_width;
 /// Prepares plans for execution: wraps DataFusion's operators where they lack something.
 pub mod run;
+/// Defines `single_row`, which takes the only value of a subquery.
+pub mod single_row;
+/// Defines `timestampdiff`, which counts the units between two timestamps.
+pub mod timestamp_diff;
 /// Pushes filters down without mistaking one column for another.
 pub mod unambiguous_pushdown;
 /// Limits functions that make large values from small ones.

@@ -16,6 +16,8 @@ pub enum SqlState {
     ParameterCountMismatch,
     /// Volary does not do what the statement asks for.
     FeatureNotSupported,
+    /// A subquery that is used as a value has returned several rows.
+    CardinalityViolation,
     /// A function or an operator refuses a value.
     DataException,
     /// A number or a time is out of the range of its type.
@@ -30,6 +32,8 @@ pub enum SqlState {
     BadCopyFileFormat,
     /// A column that is NOT NULL would get a NULL.
     NotNullViolation,
+    /// The session or the transaction is read-only.
+    ReadOnlySqlTransaction,
     /// The credentials are missing, have expired or belong to no user.
     InvalidAuthorizationSpecification,
     /// The user or the password is wrong.
@@ -90,9 +94,10 @@ pub enum SqlState {
 
 impl SqlState {
     /// All codes, in the order of their classes.
-    pub const ALL: [SqlState; 37] = [
+    pub const ALL: [SqlState; 39] = [
         Self::ParameterCountMismatch,
         Self::FeatureNotSupported,
+        Self::CardinalityViolation,
         Self::DataException,
         Self::NumericValueOutOfRange,
         Self::DivisionByZero,
@@ -100,6 +105,7 @@ impl SqlState {
         Self::InvalidTextRepresentation,
         Self::BadCopyFileFormat,
         Self::NotNullViolation,
+        Self::ReadOnlySqlTransaction,
         Self::InvalidAuthorizationSpecification,
         Self::InvalidPassword,
         Self::InvalidCatalogName,
@@ -135,6 +141,7 @@ impl SqlState {
         match self {
             Self::ParameterCountMismatch => "07001",
             Self::FeatureNotSupported => "0A000",
+            Self::CardinalityViolation => "21000",
             Self::DataException => "22000",
             Self::NumericValueOutOfRange => "22003",
             Self::DivisionByZero => "22012",
@@ -142,6 +149,7 @@ impl SqlState {
             Self::InvalidTextRepresentation => "22P02",
             Self::BadCopyFileFormat => "22P04",
             Self::NotNullViolation => "23502",
+            Self::ReadOnlySqlTransaction => "25006",
             Self::InvalidAuthorizationSpecification => "28000",
             Self::InvalidPassword => "28P01",
             Self::InvalidCatalogName => "3D000",

@@ -15,6 +15,10 @@ use volary_flight_proto::{Error, Result};
 
 use crate::gather::GatherExec;
 
+/// Separates the name of a result's column from a number that makes it unique. EXPLAIN shows it as
+/// a colon.
+pub const COLUMN_MARK: char = '\u{1f}';
+
 /// Returns the columns of EXPLAIN: `plan_type` and `plan`, both text.
 pub fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![
@@ -56,10 +60,13 @@ pub async fn explain(state: &SessionState, explain: &Explain) -> Result<Arc<dyn 
 
 /// Returns the rows of EXPLAIN for pairs of plan type and text.
 pub(crate) fn explain_batch(rows: &[(String, String)]) -> DfResult<RecordBatch> {
-    let column = |texts: Vec<&str>| Arc::new(StringArray::from(texts)) as ArrayRef;
-    let columns = vec![
-        column(rows.iter().map(|(kind, _)| kind.as_str()).collect()),
-        column(rows.iter().map(|(_, text)| text.as_str()).collect()),
+    let kinds = rows.iter().map(|(kind, _)| Some(kind));
+    let texts = rows
+        .iter()
+        .map(|(_, text)| Some(text.replace(COLUMN_MARK, ":")));
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(kinds.collect::<StringArray>()),
+        Arc::new(texts.collect::<StringArray>()),
     ];
     Ok(RecordBatch::try_new(schema(), columns)?)
 }

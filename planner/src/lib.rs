@@ -58,12 +58,16 @@ pub mod pruning;
 pub mod relays;
 /// Lists the rules of the optimizer in their order.
 pub mod rules;
+/// Defines the functions that tell about the session, such as `current_user`.
+pub mod session_functions;
 /// Defines the settings of a session as an extension of DataFusion's settings.
 pub mod session_settings;
 /// Reads and writes instants in the time zone of the session.
 pub mod session_zone;
 /// Corrects comparisons with all or any rows of a subquery, such as `x > ALL (SELECT y …)`.
 mod set_comparison;
+/// Plans subqueries in places where DataFusion does not.
+pub mod subqueries;
 /// Represents a table of the catalog for DataFusion.
 pub mod table;
 /// Determines which workers a gather asks, and for which shards.

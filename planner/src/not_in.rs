@@ -131,19 +131,8 @@ fn rewrite(expression: Expr, null: NullMeaning, schema: &DFSchema) -> Result<Tra
         Expr::InSubquery(in_subquery) => {
             rewrite_as_exists(in_subquery, schema).map(Transformed::yes)
         }
-        other => {
-            let nullable = other.exists(|part| match part {
-                Expr::InSubquery(in_subquery) => may_be_null(in_subquery, schema),
-                _ => Ok(false),
-            })?;
-            if nullable {
-                return Err(Error::invalid(
-                    "IN (SELECT …) with columns that may be NULL is supported only within AND, OR and NOT; use EXISTS, or exclude NULLs: write IS NOT NULL in the subquery, and coalesce around the column",
-                )
-                .into());
-            }
-            Ok(Transformed::no(other))
-        }
+        // Another rule has turned IN within other expressions into columns.
+        other => Ok(Transformed::no(other)),
     }
 }
 

@@ -21,6 +21,7 @@ use crate::key_filters::KeyFilters;
 use crate::not_in::NotInWithNulls;
 use crate::relays::RelayTree;
 use crate::set_comparison::SetComparisons;
+use crate::subqueries::marks::SubqueryMarks;
 use crate::time_units::TimeUnits;
 
 /// Returns DataFusion's rules of the analyzer, after the one that must come before them, and
@@ -90,6 +91,7 @@ pub fn logical_rules() -> Vec<Arc<DynLogicalRule>> {
             rules.push(Arc::new(SetComparisons) as _);
         }
         if rule.name() == "decorrelate_predicate_subquery" {
+            rules.push(Arc::new(SubqueryMarks) as _);
             rules.push(Arc::new(NotInWithNulls) as _);
         }
         // This rule turns comma-separated tables into joins. Their order is decided next.

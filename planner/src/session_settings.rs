@@ -22,9 +22,12 @@ pub const QUERY_MEMORY: &str = "volary.query_memory";
 pub const RELAYS: &str = "volary.relays";
 /// Key of the time zone.
 pub const TIME_ZONE: &str = "volary.time_zone";
+/// Key of the setting that refuses writes.
+pub const READ_ONLY: &str = "volary.read_only";
 
-/// Volary's own settings: what a statement may use, how its rows are gathered, and the time zone.
-/// A session can only lower the limits of the gateway. SHOW returns the limits that apply.
+/// Volary's own settings: what a statement may use, how its rows are gathered, the time zone, and
+/// whether writes are refused. A session can only lower the limits of the gateway. SHOW returns the
+/// limits that apply.
 #[derive(Debug, Clone)]
 pub struct SessionSettings {
     gateway_timeout: Duration,
@@ -34,6 +37,9 @@ pub struct SessionSettings {
     query_memory: Option<memory::ByteLimit>,
     relays: RelaySetting,
     time_zone: Arc<str>,
+    is_read_only: bool,
+    /// The user whose session it is. This is no setting: only the gateway sets it.
+    user: Arc<str>,
 }
 
 impl SessionSettings {
@@ -46,6 +52,8 @@ impl SessionSettings {
             query_memory: None,
             relays,
             time_zone: UTC.into(),
+            is_read_only: false,
+            user: "".into(),
         }
     }
 
@@ -74,6 +82,25 @@ impl SessionSettings {
     pub fn time_zone(options: &ConfigOptions) -> Arc<str> {
         let settings = options.extensions.get::<Self>();
         settings.map_or_else(|| UTC.into(), |settings| Arc::clone(&settings.time_zone))
+    }
+
+    /// Returns whether the session refuses writes.
+    pub fn is_read_only(options: &ConfigOptions) -> bool {
+        let settings = options.extensions.get::<Self>();
+        settings.is_some_and(|settings| settings.is_read_only)
+    }
+
+    /// Sets the user whose session it is.
+    pub fn set_user(options: &mut ConfigOptions, user: &str) {
+        if let Some(settings) = options.extensions.get_mut::<Self>() {
+            settings.user = user.into();
+        }
+    }
+
+    /// Returns the user whose session it is.
+    pub(crate) fn user(options: &ConfigOptions) -> Arc<str> {
+        let settings = options.extensions.get::<Self>();
+        settings.map_or_else(|| "".into(), |settings| Arc::clone(&settings.user))
     }
 
     /// Sets the time zone back to UTC.
@@ -130,6 +157,7 @@ impl ExtensionOptions for SessionSettings {
             }
             "relays" => self.relays = value.parse().map_err(|_| refused())?,
             "time_zone" => self.time_zone = value.into(),
+            "read_only" => self.is_read_only = value.parse().map_err(|_| refused())?,
             _ => return Err(refused()),
         }
         Ok(())
@@ -158,6 +186,11 @@ impl ExtensionOptions for SessionSettings {
                 key: TIME_ZONE.to_owned(),
                 value: Some(self.time_zone.to_string()),
                 description: "Time zone in which TIMESTAMP WITH TIME ZONE is read from text and written as text: a name such as Europe/Berlin, or an offset such as +02:00.",
+            },
+            ConfigEntry {
+                key: READ_ONLY.to_owned(),
+                value: Some(self.is_read_only.to_string()),
+                description: "Refuses statements that write: true or false.",
             },
         ]
     }

@@ -59,7 +59,7 @@ fn has_set_comparison(node: &LogicalPlan) -> Result<bool> {
 }
 
 /// Rewrites a comparison. `is_filter` says whether it stands in a condition on rows, where
-/// DataFusion can plan IN and EXISTS.
+/// DataFusion can plan EXISTS.
 fn rewrite(
     comparison: SetComparison,
     is_filter: bool,
@@ -70,7 +70,7 @@ fn rewrite(
         (comparison.op, is_all),
         (Operator::Eq, false) | (Operator::NotEq, true)
     );
-    if is_filter && is_in {
+    if is_in {
         return Ok(Expr::InSubquery(InSubquery::new(
             comparison.expr,
             comparison.subquery,

@@ -7,7 +7,7 @@ from sqlalchemy import event, schema
 from sqlalchemy.dialects import registry
 
 pytest.register_assert_rewrite("sqlalchemy.testing.assertions")
-for name in ("volary", "volary.adbc"):
+for name in ("volary", "volary.adbc", "volary.flight"):
     registry.register(name, "volary.sqlalchemy", "VolaryDialect")
 
 from sqlalchemy.testing import provision  # noqa: E402

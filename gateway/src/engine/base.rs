@@ -6,6 +6,9 @@ use datafusion::execution::{FunctionRegistry, SessionStateBuilder, SessionStateD
 use datafusion::prelude::SessionConfig;
 use volary_exec::date_trunc::date_trunc;
 use volary_exec::instants;
+use volary_exec::math_order;
+use volary_exec::single_row::single_row;
+use volary_exec::timestamp_diff::timestamp_diff;
 use volary_exec::value_limit::{self, BoundedFunctions, ValueLimit};
 use volary_flight_proto::Result;
 use volary_planner::aggregate_order::UnorderedAggregates;
@@ -13,8 +16,10 @@ use volary_planner::clock;
 use volary_planner::large_filters::LargeFilterPlanner;
 use volary_planner::narrowing_casts::NarrowingCasts;
 use volary_planner::rules::{analyzer_rules, logical_rules, physical_rules, planner_config};
+use volary_planner::session_functions;
 use volary_planner::session_settings::SessionSettings;
 use volary_planner::session_zone::SessionZone;
+use volary_planner::subqueries::places::SubqueryPlaces;
 use volary_planner::time_units::TimesOfDay;
 
 use super::{nested_types, parsed_types};
@@ -60,6 +65,7 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
         .with_type_planner(Arc::new(SqlTypes))
         .with_default_features()
         .with_analyzer_rules(analyzer_rules(vec![
+            Arc::new(SubqueryPlaces),
             Arc::new(UnorderedAggregates),
             Arc::new(SessionZone),
             Arc::new(NarrowingCasts),
@@ -74,8 +80,10 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
     let bounded = functions.into_iter().chain(type_parsing_functions);
     let bounded = bounded.chain(type_building_functions);
     let bounded = bounded.chain(instants::functions());
-    let bounded = bounded.chain([date_trunc()]);
-    for function in bounded.chain(clock::functions()) {
+    let bounded = bounded.chain(math_order::functions());
+    let bounded = bounded.chain([date_trunc(), single_row(), timestamp_diff()]);
+    let of_session = session_functions::functions(env!("CARGO_PKG_VERSION"));
+    for function in bounded.chain(clock::functions()).chain(of_session) {
         state.register_udf(function)?;
     }
     let aggregates = SessionStateDefaults::default_aggregate_functions();

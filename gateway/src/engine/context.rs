@@ -16,7 +16,7 @@ use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
+use datafusion::logical_expr::{DdlStatement, EmptyRelation, LogicalPlan};
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
     ObjectName, Query, SetExpr, Statement as Ast, TableObject, visit_relations,
@@ -34,12 +34,14 @@ use volary_node::memory;
 use volary_node::runtimes::{Runtimes, check_awaited};
 use volary_planner::gather::QueryContext;
 use volary_planner::session_settings::SessionSettings;
+use volary_planner::subqueries::single_row::rewrite_scalar_subqueries;
 use volary_planner::table::ShardedTable;
 
-use super::errors::with_advice;
+use super::errors::{has_equal_names, with_advice};
 use super::session::Claimant;
 use super::{Engine, Session, settings};
 use crate::cluster::Cluster;
+use crate::sql::headings::{Marked, has_columns_beside_wildcards, name_columns};
 use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, object_name};
 use crate::sql::parse::{Statement, parse};
 use crate::sql::saved_query::{
@@ -77,6 +79,8 @@ pub(crate) struct StatementContext {
     /// The runtime environment with the query's own memory. The environment of `state` does not
     /// belong to any query.
     runtime_env: Arc<RuntimeEnv>,
+    /// Says whether the session or its transaction refuses writes.
+    is_read_only: bool,
     public_schema: Arc<PublicSchema>,
     /// The planned saved queries that the statement calls.
     saved_queries: Arc<SavedQueries>,
@@ -125,6 +129,9 @@ impl StatementContext {
         let mut config = engine.base_state.config().clone();
         let parser = config.options().sql_parser.clone();
         settings::apply(&mut config, &session.settings())?;
+        SessionSettings::set_user(config.options_mut(), rights.user());
+        let is_read_only =
+            session.transaction.is_read_only() || SessionSettings::is_read_only(config.options());
         let memory = SessionSettings::memory(&config).min(user_memory_limit(&rights));
         config.set_extension(Arc::new(QueryContext {
             query_id,
@@ -164,6 +171,7 @@ impl StatementContext {
         state.mark_start_execution();
         Ok(Self {
             state,
+            is_read_only,
             runtime_env: engine.memory.env(memory),
             catalog,
             cluster: Arc::clone(&engine.cluster),
@@ -180,6 +188,21 @@ impl StatementContext {
             view_state: OnceLock::new(),
             shape: ShapeLimits::new(&engine.config.query),
         })
+    }
+
+    /// Refuses a statement that writes if the session or its transaction is read-only.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED`.
+    pub(super) fn check_may_write(&self) -> Result<()> {
+        if self.is_read_only {
+            return Err(Error::new(
+                ErrorCode::PermissionDenied,
+                "the statement writes, but the session or its transaction is read-only; COMMIT a transaction that began as READ ONLY, or SET volary.read_only = false",
+            )
+            .with_sqlstate(SqlState::ReadOnlySqlTransaction));
+        }
+        Ok(())
     }
 
     /// Returns the [number](Claimant::owner_number) of the statement's user.
@@ -435,9 +458,27 @@ impl StatementContext {
     }
 
     /// Plans a statement whose views are planned already.
-    async fn plan_with(&self, state: &SessionState, statement: DfStatement) -> Result<LogicalPlan> {
-        let plan = state.statement_to_plan(statement).await;
-        let plan = plan.map_err(with_advice)?;
+    async fn plan_with(
+        &self,
+        state: &SessionState,
+        mut statement: DfStatement,
+    ) -> Result<LogicalPlan> {
+        let again = has_columns_beside_wildcards(&statement).then(|| statement.clone());
+        let view_text = defines_view(&statement).then(|| statement.to_string());
+        name_columns(&mut statement, Marked::EqualNames)?;
+        let mut plan = state.statement_to_plan(statement).await;
+        if let Err(error) = &plan
+            && has_equal_names(error)
+            && let Some(mut again) = again
+        {
+            name_columns(&mut again, Marked::BesideWildcards)?;
+            plan = state.statement_to_plan(again).await;
+        }
+        let mut plan = rewrite_scalar_subqueries(plan.map_err(with_advice)?, state)?;
+        if let LogicalPlan::Ddl(DdlStatement::CreateView(view)) = &mut plan {
+            // The text of the view is the user's, without the names that were added.
+            view.definition = view_text;
+        }
         check_awaited()?;
         depth::check(&plan, self.shape.max_columns())?;
         unsupported::check_plan(&plan)?;

@@ -18,7 +18,7 @@ use volary_flight_proto::{Error, Result, SqlState};
 use super::Engine;
 use super::context::{StatementContext, user_table_name};
 use super::errors::with_advice;
-use super::result_columns::coerced_schema;
+use super::result_columns::{check_distinct_names, coerced_schema};
 use crate::load;
 use crate::sql::names::{identifier, object_name};
 use crate::sql::shape::ShapeLimits;
@@ -173,15 +173,9 @@ pub(super) fn stored_schema(shape: ShapeLimits, table: &str, schema: &Schema) ->
             "table {table} has no columns; give it at least one"
         )));
     }
+    check_distinct_names(&format!("table {table}"), schema)?;
     let mut fields: Vec<Field> = Vec::with_capacity(schema.fields().len());
     for field in schema.fields() {
-        if fields.iter().any(|other| other.name() == field.name()) {
-            return Err(Error::invalid(format!(
-                "table {table} has two columns named {}; give them different names",
-                field.name()
-            ))
-            .with_sqlstate(SqlState::DuplicateColumn));
-        }
         let data_type = stored_type(field.data_type()).ok_or_else(|| {
             Error::invalid(format!(
                 "table {table}, column {}: type {} cannot be stored; cast it",
@@ -370,6 +364,7 @@ pub(super) async fn create_view(
         return Err(Error::unsupported("CREATE VIEW does not take TEMPORARY"));
     }
     let name = user_table_name(&view.name)?.to_owned();
+    check_distinct_names(&format!("view {name}"), &columns)?;
     // The definition is the whole statement. The catalog keeps only its query.
     let text = view.definition.unwrap_or_default();
     let sql =

@@ -29,6 +29,26 @@ fn without_report_advice(error: Error) -> Error {
     }
 }
 
+/// Returns whether the planner refuses a list because of equal names in it.
+pub(super) fn has_equal_names(error: &DataFusionError) -> bool {
+    match error {
+        DataFusionError::SchemaError(schema, _) => matches!(
+            schema.as_ref(),
+            SchemaError::AmbiguousReference { .. }
+                | SchemaError::DuplicateQualifiedField { .. }
+                | SchemaError::DuplicateUnqualifiedField { .. }
+        ),
+        // DataFusion has no error of its own for the columns of a SELECT list.
+        DataFusionError::Plan(message) => message.contains("require unique expression names"),
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
+            has_equal_names(inner)
+        }
+        DataFusionError::Collection(errors) => errors.first().is_some_and(has_equal_names),
+        DataFusionError::Shared(inner) => has_equal_names(inner),
+        _ => false,
+    }
+}
+
 fn unknown_column(error: &DataFusionError) -> Option<(&Column, &[Column])> {
     match error {
         DataFusionError::SchemaError(schema, _) => match schema.as_ref() {

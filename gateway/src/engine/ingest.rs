@@ -86,6 +86,7 @@ async fn run(
     query_id: QueryId,
 ) -> Result<Completion> {
     let context = StatementContext::new(&engine, &session, query_id, None, false)?;
+    context.check_may_write()?;
     let _place = context.wait_for_place(&engine).await?;
     let table = context.catalog.table(&ingest.table).cloned();
     let written = match (table, ingest.if_exists) {

@@ -25,6 +25,8 @@ mod listing;
 mod nested_types;
 /// Defines the outcomes of statements, and records them in the session and the list of statements.
 mod outcome;
+/// Tells the types of parameters by their places.
+mod parameter_types;
 /// Binds and casts parameters.
 mod parameters;
 /// Limits the functions that read a type from a text, such as `arrow_cast(1, 'List(Int64)')`.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::compute::{CastOptions, can_cast_types, cast_with_options};
-use datafusion::arrow::datatypes::DataType;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ParamValues, ScalarValue};
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::Placeholder;
@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
 use volary_exec::instants::cast_in_zone;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
+use super::parameter_types::types_by_place;
 use crate::sql_type::sql_type_name;
 
 /// Returns the types of a plan's parameters, by position.
@@ -27,6 +28,11 @@ use crate::sql_type::sql_type_name;
 pub(super) fn parameter_types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>> {
     let mut by_name: HashMap<String, Option<DataType>> = plan.get_parameter_types()?;
     let count = by_name.len();
+    let by_place = if by_name.values().any(Option::is_none) {
+        types_by_place(plan)?
+    } else {
+        HashMap::new()
+    };
     let mut types = Vec::with_capacity(count);
     for number in 1..=count {
         let name = format!("${number}");
@@ -35,9 +41,48 @@ pub(super) fn parameter_types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>
                 "parameter {name} is missing: parameters are ? or $1 to $n without a gap"
             ))
         })?;
-        types.push(data_type);
+        types.push(data_type.or_else(|| by_place.get(&name).cloned()));
     }
     Ok(types)
+}
+
+/// Returns the plan with these types set for its parameters.
+///
+/// # Errors
+/// Fails if the plan cannot be traversed.
+pub(super) fn with_types(plan: LogicalPlan, types: &[Option<DataType>]) -> DfResult<LogicalPlan> {
+    replace_parameters(plan, |parameter| {
+        let data_type =
+            parameter_index(&parameter).and_then(|number| types.get(number)?.clone())?;
+        let field = Field::new(&parameter.id, data_type, true);
+        Some(Expr::Placeholder(Placeholder {
+            id: parameter.id,
+            field: Some(Arc::new(field)),
+        }))
+    })
+}
+
+/// Returns the plan with other expressions in place of those parameters for which `replace` returns
+/// one.
+///
+/// # Errors
+/// Fails if the plan cannot be traversed.
+pub(super) fn replace_parameters(
+    plan: LogicalPlan,
+    replace: impl Fn(Placeholder) -> Option<Expr>,
+) -> DfResult<LogicalPlan> {
+    let plan = plan.transform_up_with_subqueries(|node| {
+        node.map_expressions(|expression| {
+            expression.transform_up(|expression| match &expression {
+                Expr::Placeholder(parameter) => Ok(match replace(parameter.clone()) {
+                    Some(other) => Transformed::yes(other),
+                    None => Transformed::no(expression),
+                }),
+                _ => Ok(Transformed::no(expression)),
+            })
+        })
+    })?;
+    Ok(plan.data)
 }
 
 /// Returns the index of a parameter `$n`, counted from 0.

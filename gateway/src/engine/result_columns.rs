@@ -1,13 +1,15 @@
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
-use volary_flight_proto::Result;
 use volary_flight_proto::ticket::fingerprint;
+use volary_flight_proto::{Error, Result, SqlState};
 use volary_planner::explain;
 
 use super::errors::with_advice;
+use crate::sql::headings::{heading, is_marked};
 
 /// Returns the columns as the query will send them. The planner leaves it to the analyzer to find a
 /// common type for the branches of a UNION or a CASE, so this runs the analyzer.
@@ -31,8 +33,41 @@ pub(super) fn coerced_schema(state: &SessionState, plan: &LogicalPlan) -> Result
 pub(super) fn announced_schema(plan: &LogicalPlan) -> SchemaRef {
     match plan {
         LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => explain::schema(),
-        _ => Arc::clone(plan.schema().inner()),
+        _ => without_marks(plan.schema().inner()),
     }
+}
+
+/// Returns the columns with the names that they have for clients.
+fn without_marks(schema: &SchemaRef) -> SchemaRef {
+    let mut fields = schema.fields().iter();
+    if !fields.any(|field| is_marked(field.name())) {
+        return Arc::clone(schema);
+    }
+    let named = schema.fields().iter().map(|field| {
+        let name = heading(field.name());
+        field.as_ref().clone().with_name(name)
+    });
+    let named: Vec<_> = named.collect();
+    Arc::new(Schema::new_with_metadata(named, schema.metadata().clone()))
+}
+
+/// Refuses columns of equal names, which a result may have, but not a table or a view. `what` is
+/// the table or the view, for the error.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` with the name.
+pub(super) fn check_distinct_names(what: &str, schema: &Schema) -> Result<()> {
+    let mut names = HashSet::new();
+    for field in schema.fields() {
+        if !names.insert(field.name()) {
+            return Err(Error::invalid(format!(
+                "{what} has two columns named {}; give them different names",
+                field.name()
+            ))
+            .with_sqlstate(SqlState::DuplicateColumn));
+        }
+    }
+    Ok(())
 }
 
 /// Combines the names of `schema`, which the statement gives, with the types of `planned`. Before

@@ -3,7 +3,7 @@ use volary_flight_proto::{Error, Result};
 
 use super::Engine;
 use super::context::StatementContext;
-use super::result_columns::coerced_schema;
+use super::result_columns::{check_distinct_names, coerced_schema};
 use crate::sql::saved_query::{SavedQueryStatement, bind_nulls, check_defaults, parse_with_types};
 
 /// Runs a CREATE QUERY or DROP QUERY statement.
@@ -28,10 +28,12 @@ pub(super) async fn run(
             let statement = parse_with_types(&sql, &parameters).map_err(at)?;
             let plan = context.plan(statement).await.map_err(at)?;
             let schema = coerced_schema(context.view_state(), &bind_nulls(plan).map_err(at)?);
+            let schema = schema.map_err(at)?;
+            check_distinct_names(&format!("query {name}"), &schema)?;
             let view = NewView {
                 name: name.clone(),
                 sql,
-                schema: schema.map_err(at)?,
+                schema,
                 parameters: Some(parameters),
             };
             engine.catalog.create_view(view, or_replace, by).await?;

@@ -137,6 +137,11 @@ impl Session {
         settings::full_key(name).is_ok()
     }
 
+    /// Resets all settings to their defaults.
+    pub(super) fn reset_settings(&self) {
+        self.settings.write().clear();
+    }
+
     /// Changes a setting, by any of its names. `None` resets the setting to its default.
     ///
     /// # Errors

@@ -11,14 +11,14 @@ use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 use volary_node::size::MemorySize;
 use volary_planner::fragment::MAX_TARGET_PARTITIONS;
 use volary_planner::session_settings::{
-    QUERY_MEMORY, RELAYS, STATEMENT_TIMEOUT, SessionSettings, TIME_ZONE, parse_timeout,
+    QUERY_MEMORY, READ_ONLY, RELAYS, STATEMENT_TIMEOUT, SessionSettings, TIME_ZONE, parse_timeout,
 };
 
 use crate::config::RelaySetting;
 
 /// The settings that a session may change, by DataFusion's key or Volary's. Other settings belong
 /// to the operator, or would break assumptions that cutting a plan into fragments relies on.
-const SESSION_SETTINGS: [&str; 9] = [
+const SESSION_SETTINGS: [&str; 10] = [
     TIME_ZONE,
     "datafusion.execution.batch_size",
     "datafusion.execution.target_partitions",
@@ -28,6 +28,7 @@ const SESSION_SETTINGS: [&str; 9] = [
     STATEMENT_TIMEOUT,
     QUERY_MEMORY,
     RELAYS,
+    READ_ONLY,
 ];
 
 /// Returns the full key of a setting, by any of its names.
@@ -153,6 +154,14 @@ fn check_value(key: &str, value: &str) -> Result<()> {
             ))),
         };
     }
+    if key == READ_ONLY {
+        return match value.parse::<bool>() {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::invalid(format!(
+                "setting {key} takes true or false, not \"{value}\""
+            ))),
+        };
+    }
     let number = value.parse::<usize>();
     let limit = match key {
         // With one partition, the planner would collect the left side of every join.
@@ -236,6 +245,7 @@ mod tests {
             ("query_memory", "0"),
             ("relays", "many"),
             ("relays", "0"),
+            ("read_only", "perhaps"),
         ] {
             let error = check(full_key(name).unwrap(), value).unwrap_err();
             assert_eq!(error.code(), ErrorCode::InvalidArgument);

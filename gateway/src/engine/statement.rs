@@ -33,6 +33,7 @@ use super::{
 use crate::load;
 use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
 use crate::sql::parse::{Statement, parse};
+use crate::sql::session_statement::SessionStatement;
 
 impl Engine {
     /// Parses and plans `sql` without running it. `?` and `$n` are parameters. `parameters` holds
@@ -153,6 +154,7 @@ async fn describe(
     let has_unbound_parameters = values.is_none() && !parameters.is_empty();
     let plan = match values {
         Some(_) => parameters::bind(plan, values.as_ref(), context.time_zone())?,
+        None if has_unbound_parameters => parameters::with_types(plan, &parameters)?,
         None => plan,
     };
     let rows = match coerced_schema(&context.state, &plan) {
@@ -186,11 +188,13 @@ async fn execute(
     match statement {
         Statement::CreateTable(create) => {
             refuse_parameters(values.as_ref())?;
+            context.check_may_write()?;
             let rows = definition::create_table(&engine, &context, *create).await?;
             Ok(StatementOutcome::Done(Completion::with_writes(rows)))
         }
         Statement::CopyFrom(copy) => {
             refuse_parameters(values.as_ref())?;
+            context.check_may_write()?;
             let _place = context.wait_for_place(&engine).await?;
             let table = context
                 .catalog
@@ -219,15 +223,17 @@ async fn execute(
         }
         Statement::Access(statement) => {
             refuse_parameters(values.as_ref())?;
+            context.check_may_write()?;
             access::run(&engine, &context.rights, statement).await
         }
         Statement::SavedQuery(statement) => {
             refuse_parameters(values.as_ref())?;
+            context.check_may_write()?;
             saved_query::run(&engine, &context, statement).await?;
             Ok(StatementOutcome::Done(Completion::with_writes(None)))
         }
-        Statement::Use(name) => {
-            check_use(&name)?;
+        Statement::Session(statement) => {
+            change_session(&session, statement)?;
             Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
         }
         Statement::Planned(statement) => {
@@ -328,6 +334,22 @@ fn kill(engine: &Engine, context: &StatementContext, id: QueryId) -> Result<()> 
     )))
 }
 
+fn change_session(session: &Session, statement: SessionStatement) -> Result<()> {
+    match statement {
+        SessionStatement::Change { name, value } => session.change_setting(name, value),
+        SessionStatement::ResetAll => {
+            session.reset_settings();
+            Ok(())
+        }
+        SessionStatement::SetTransaction { is_read_only } => {
+            session.transaction.set_read_only(is_read_only);
+            Ok(())
+        }
+        SessionStatement::Use(name) => check_use(&name),
+        SessionStatement::Nothing => Ok(()),
+    }
+}
+
 /// Checks the schema of a USE statement. Names without a schema are looked up in one schema only,
 /// so USE has nothing to change.
 fn check_use(name: &[String]) -> Result<()> {
@@ -388,6 +410,7 @@ pub(super) async fn run_plan(
                     "rows cannot be inserted into {table_name}, because it is not a table of the schema {PUBLIC}"
                 ))
             })?;
+            context.check_may_write()?;
             context.check_may_insert(table.table())?;
             let rows = insert(engine, context, table.table(), &input).await?;
             Ok(StatementOutcome::Done(Completion::with_writes(Some(rows))))
@@ -397,6 +420,7 @@ pub(super) async fn run_plan(
             dml.op.name()
         ))),
         LogicalPlan::Ddl(ddl) => {
+            context.check_may_write()?;
             run_ddl(engine, context, ddl).await?;
             Ok(StatementOutcome::Done(Completion::with_writes(None)))
         }

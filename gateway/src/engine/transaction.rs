@@ -10,10 +10,17 @@ use volary_flight_proto::{Error, Result};
 
 use crate::sql::transaction::TransactionStatement;
 
-/// What a session has done since BEGIN, shared by the calls of the session. Holds the number of
-/// statements that have made changes, or `None` outside of BEGIN.
+/// What a session has done since BEGIN, shared by the calls of the session. It is `None` outside of
+/// BEGIN.
 #[derive(Debug, Clone, Default)]
-pub(super) struct TransactionTracker(Arc<Mutex<Option<usize>>>);
+pub(super) struct TransactionTracker(Arc<Mutex<Option<Transaction>>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Transaction {
+    /// Number of statements that have made changes.
+    writes: usize,
+    is_read_only: bool,
+}
 
 impl TransactionTracker {
     /// Applies BEGIN, COMMIT or ROLLBACK.
@@ -21,17 +28,20 @@ impl TransactionTracker {
     /// # Errors
     /// `INVALID_ARGUMENT` for a ROLLBACK if statements since BEGIN have committed writes.
     pub(super) fn apply(&self, statement: TransactionStatement) -> Result<()> {
-        let mut writes = self.0.lock();
+        let mut open = self.0.lock();
         match statement {
-            TransactionStatement::Begin => {
-                writes.get_or_insert(0);
+            TransactionStatement::Begin { is_read_only } => {
+                open.get_or_insert(Transaction {
+                    writes: 0,
+                    is_read_only,
+                });
                 Ok(())
             }
             TransactionStatement::Commit => {
-                *writes = None;
+                *open = None;
                 Ok(())
             }
-            TransactionStatement::Rollback => match writes.take() {
+            TransactionStatement::Rollback => match open.take().map(|open| open.writes) {
                 None | Some(0) => Ok(()),
                 Some(count) => Err(Error::unsupported(format!(
                     "ROLLBACK cannot undo changes: each statement commits by itself, and {count} since BEGIN made changes; undo the changes with other statements, and connect with autocommit on"
@@ -46,9 +56,21 @@ impl TransactionTracker {
 
     /// Notes a statement that has changed rows or the catalog.
     pub(super) fn note_write(&self) {
-        if let Some(writes) = self.0.lock().as_mut() {
-            *writes += 1;
+        if let Some(open) = self.0.lock().as_mut() {
+            open.writes += 1;
         }
+    }
+
+    /// Sets whether the transaction refuses writes. Has no effect outside of BEGIN.
+    pub(super) fn set_read_only(&self, is_read_only: bool) {
+        if let Some(open) = self.0.lock().as_mut() {
+            open.is_read_only = is_read_only;
+        }
+    }
+
+    /// Returns whether a transaction is open that refuses writes.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.0.lock().is_some_and(|open| open.is_read_only)
     }
 }
 
@@ -56,23 +78,27 @@ impl TransactionTracker {
 mod tests {
     use super::*;
 
+    const BEGIN: TransactionStatement = TransactionStatement::Begin {
+        is_read_only: false,
+    };
+
     #[test]
     fn a_rollback_is_refused_only_where_something_was_written_since_begin() {
         let session = TransactionTracker::default();
         session.note_write();
         session.apply(TransactionStatement::Rollback).unwrap();
-        session.apply(TransactionStatement::Begin).unwrap();
+        session.apply(BEGIN).unwrap();
         session.apply(TransactionStatement::Rollback).unwrap();
-        session.apply(TransactionStatement::Begin).unwrap();
+        session.apply(BEGIN).unwrap();
         session.note_write();
-        session.apply(TransactionStatement::Begin).unwrap();
+        session.apply(BEGIN).unwrap();
         let error = session.apply(TransactionStatement::Rollback).unwrap_err();
         assert!(
             error.message().contains("1 since BEGIN made changes"),
             "{error}"
         );
         session.apply(TransactionStatement::Rollback).unwrap();
-        session.apply(TransactionStatement::Begin).unwrap();
+        session.apply(BEGIN).unwrap();
         session.note_write();
         session.apply(TransactionStatement::Commit).unwrap();
         session.apply(TransactionStatement::Rollback).unwrap();

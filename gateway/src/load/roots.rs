@@ -33,7 +33,7 @@ impl AllowedRoots {
         let roots = roots.iter().filter_map(|root| {
             let parsed = Root::parse(root);
             if parsed.is_none() {
-                tracing::warn!(%root, "a root in gateway.load.allowed_roots is neither a path nor a URL; it allows nothing");
+                tracing::warn!(%root, "a root in gateway.load.allowed_roots is neither a path nor a URL without ? and #; it allows nothing");
             }
             parsed
         });
@@ -181,6 +181,8 @@ impl Root {
             Err(ParseError::RelativeUrlWithoutBase) => Self::directory(Path::new(root)),
             Err(_) => None,
             Ok(url) if url.scheme() == "file" => Self::directory(&url.to_file_path().ok()?),
+            // Such a root would allow more than it says, because only the path counts.
+            Ok(url) if url.query().is_some() || url.fragment().is_some() => None,
             Ok(url) => {
                 let url = ListingTableUrl::try_new(url, None).ok()?;
                 Some(Self::Objects {
@@ -273,6 +275,13 @@ mod tests {
         ] {
             assert_refused(&roots, location);
         }
+    }
+
+    #[test]
+    fn a_root_with_a_query_allows_nothing() {
+        let roots = roots(&["s3://bucket/data?version=7", "s3://other/data#part"]);
+        assert_refused(&roots, "s3://bucket/data/x");
+        assert_refused(&roots, "s3://other/data/x");
     }
 
     #[test]

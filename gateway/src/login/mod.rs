@@ -322,7 +322,9 @@ impl Login {
                 let is_right = self
                     .passwords
                     .verify(user.map(AsRef::as_ref), password, origin.address())
-                    .await?;
+                    .await
+                    // The password was not checked.
+                    .inspect_err(|_| self.throttle.withdraw_attempt(&origin))?;
                 if !is_right {
                     self.throttle.note_failure(&origin);
                     tracing::warn!(user = name, peer = ?peer, "a login has failed");

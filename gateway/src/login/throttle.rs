@@ -149,6 +149,27 @@ impl Throttle {
         });
     }
 
+    /// Takes back an attempt in which no password was checked.
+    pub(super) fn withdraw_attempt(&self, origin: &Origin) {
+        self.0.entry_by_ref(origin).and_compute_with(|former| {
+            match former.map(moka::Entry::into_value) {
+                Some(former) if former.count > FAILURES_BEFORE_WAIT => {
+                    let before = Attempts {
+                        count: former.count - 1,
+                        ..former
+                    };
+                    // The wait that the attempt had to respect is over.
+                    let last = former.last.checked_sub(before.wait());
+                    Op::Put(Attempts {
+                        last: last.unwrap_or(former.last),
+                        ..before
+                    })
+                }
+                Some(_) | None => Op::Nop,
+            }
+        });
+    }
+
     pub(super) fn note_success(&self, origin: &Origin) {
         self.0.invalidate(origin);
     }
@@ -160,6 +181,26 @@ mod tests {
 
     fn peer(address: &str) -> Option<SocketAddr> {
         Some(SocketAddr::new(address.parse().unwrap(), 7000))
+    }
+
+    #[test]
+    fn an_attempt_without_a_check_is_none() {
+        let throttle = Throttle::default();
+        let here = Origin::new("kea", peer("10.0.0.1"));
+        throttle.begin_attempt(&here).unwrap();
+        throttle.withdraw_attempt(&here);
+        let over = Attempts {
+            count: FAILURES_BEFORE_WAIT,
+            last: Instant::now().checked_sub(FIRST_WAIT).unwrap(),
+        };
+        throttle.0.insert(here.clone(), over);
+        for _ in 0..3 {
+            throttle.begin_attempt(&here).unwrap();
+            assert!(throttle.begin_attempt(&here).is_err());
+            throttle.withdraw_attempt(&here);
+        }
+        let kept = throttle.0.get(&here).unwrap();
+        assert_eq!(kept.count, FAILURES_BEFORE_WAIT);
     }
 
     #[test]

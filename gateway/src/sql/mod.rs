@@ -8,6 +8,12 @@ pub mod copy;
 pub mod depth;
 /// Bounds how large a statement becomes when each use of a CTE or a view is replaced by its query.
 pub(crate) mod expansion;
+/// Rewrites calls of functions that other databases have.
+mod foreign_functions;
+/// Rewrites words of other databases that sqlparser does not read.
+mod foreign_tokens;
+/// Names the columns of results.
+pub(crate) mod headings;
 /// Parses KILL, in which sqlparser accepts only a number.
 mod kill;
 /// Refuses to read the columns that RIGHT and FULL JOIN merge.
@@ -20,6 +26,8 @@ mod nesting;
 pub mod parse;
 /// Parses and plans saved queries: queries with typed parameters that the catalog keeps by name.
 pub(crate) mod saved_query;
+/// Defines the statements about a session that other databases have.
+pub(crate) mod session_statement;
 /// Bounds how many columns a statement may list and a table may have, and how deep their types may
 /// be.
 pub mod shape;

@@ -1,6 +1,7 @@
-use datafusion::sql::parser::{DFParserBuilder, Statement as DfStatement};
+use datafusion::sql::parser::{DFParserBuilder, ResetStatement, Statement as DfStatement};
 use datafusion::sql::sqlparser::ast::{
-    CopyLegacyOption, CopyOption, CopySource, CopyTarget, CreateTable, Statement as Ast, Use,
+    CopyLegacyOption, CopyOption, CopySource, CopyTarget, CreateTable, ObjectName,
+    Statement as Ast, Use,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -13,10 +14,11 @@ use super::access::{self, AccessStatement};
 use super::copy::CopyFrom;
 use super::names::{identifier, object_name};
 use super::saved_query::{self, SavedQueryStatement};
+use super::session_statement::{self, SessionStatement};
 use super::syntax::{RECURSION_LIMIT, syntax_error};
 use super::tokens::is_keyword;
 use super::transaction::TransactionStatement;
-use super::{backtracking, kill, nesting, standard};
+use super::{backtracking, foreign_tokens, kill, nesting, standard};
 
 /// Exclusive upper bound of the number of a parameter, as in `$1`.
 const MAX_PARAMETERS: usize = 1 << 16;
@@ -34,8 +36,8 @@ pub enum Statement {
     Transaction(TransactionStatement),
     /// KILL of a query.
     Kill(QueryId),
-    /// USE of a schema or a catalog.
-    Use(Vec<String>),
+    /// A statement about the session.
+    Session(SessionStatement),
     /// A statement about users, roles, grants or tokens.
     Access(AccessStatement),
     /// A statement about saved queries.
@@ -66,6 +68,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
         return Ok(Statement::SavedQuery(statement));
     }
     saved_query::rewrite_call(&mut tokens)?;
+    foreign_tokens::rewrite(&mut tokens);
     if is_copy_from(&tokens) {
         return parse_copy(tokens, &dialect);
     }
@@ -89,14 +92,22 @@ pub fn parse(sql: &str) -> Result<Statement> {
     }
     standard::rewrite(&mut statement)?;
     Ok(match statement {
+        DfStatement::Reset(ResetStatement::Variable(name)) if is_all(&name) => {
+            Statement::Session(SessionStatement::ResetAll)
+        }
         DfStatement::Statement(ast) => match *ast {
+            ast if let Some(statement) = session_statement::convert(&ast)? => {
+                Statement::Session(statement)
+            }
             Ast::CreateTable(create) => Statement::CreateTable(Box::new(create)),
-            Ast::StartTransaction { .. } => Statement::Transaction(TransactionStatement::Begin),
+            Ast::StartTransaction { modes, .. } => {
+                Statement::Transaction(TransactionStatement::begin(&modes)?)
+            }
             Ast::Commit { .. } => Statement::Transaction(TransactionStatement::Commit),
             Ast::Rollback {
                 savepoint: None, ..
             } => Statement::Transaction(TransactionStatement::Rollback),
-            Ast::Use(of) => Statement::Use(used_name(&of)?),
+            Ast::Use(of) => Statement::Session(SessionStatement::Use(used_name(&of)?)),
             // The error of the planner would also repeat the statement.
             other if !is_planned(&other) && access::has_passwords(sql) => {
                 return Err(Error::unsupported(
@@ -139,6 +150,10 @@ fn is_planned(statement: &Ast) -> bool {
             | Ast::Explain { .. }
             | Ast::Set(_)
     )
+}
+
+fn is_all(name: &ObjectName) -> bool {
+    object_name(name).is_ok_and(|name| name == "all")
 }
 
 /// Returns the parts of the name in a USE, or no parts for USE DEFAULT.

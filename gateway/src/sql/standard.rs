@@ -2,27 +2,44 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Fetch, LimitClause, Query, SetExpr, Statement as Ast, Value, VisitMut,
-    VisitorMut,
+    BinaryOperator, Expr, Fetch, LimitClause, Query, SetExpr, Statement as Ast, Top, TopQuantity,
+    Value, VisitMut, VisitorMut,
 };
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::parser::Parser;
 use volary_exec::instants::{EXPLICIT_UTC, is_utc};
 use volary_flight_proto::{Error, Result};
 
-/// Rewrites FETCH to LIMIT, SIMILAR TO to `~`, DEFAULT in the rows of an INSERT to NULL, as no
-/// column has another default, and AT TIME ZONE 'UTC' to another name of UTC, because the type of
-/// instants has the zone UTC in every session.
+use super::syntax::syntax_error;
+use super::{foreign_functions, session_statement};
+
+/// Rewrites FETCH and TOP to LIMIT, calls of functions of other databases to DataFusion's, SHOW of
+/// what DataFusion does not know to queries, SIMILAR TO to `~`, DEFAULT in the rows of an INSERT to
+/// NULL, as no column has another default, ESCAPE to backslashes, and AT TIME ZONE 'UTC' to another
+/// name of UTC, because the type of instants has the zone UTC in every session.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for forms of FETCH and SIMILAR TO that are not supported.
 pub(super) fn rewrite(statement: &mut DfStatement) -> Result<()> {
     match statement {
-        DfStatement::Statement(ast) => rewrite_ast(ast),
+        DfStatement::Statement(ast) => {
+            if let Some(query) = session_statement::query_of_show(ast)? {
+                let parser = Parser::new(&GenericDialect {}).try_with_sql(&query);
+                let query = parser.and_then(|mut parser| parser.parse_query());
+                **ast = Ast::Query(query.map_err(syntax_error)?);
+            }
+            rewrite_ast(ast)
+        }
         DfStatement::Explain(explain) => rewrite(&mut explain.statement),
         _ => Ok(()),
     }
 }
 
-fn rewrite_ast(ast: &mut Ast) -> Result<()> {
+/// Rewrites a statement: see [`rewrite`].
+///
+/// # Errors
+/// Those of [`rewrite`].
+pub(super) fn rewrite_ast(ast: &mut Ast) -> Result<()> {
     if let Ast::Insert(insert) = ast
         && let Some(source) = &mut insert.source
         && let SetExpr::Values(values) = source.body.as_mut()
@@ -54,18 +71,70 @@ impl VisitorMut for Rewriter {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        match query.fetch.take() {
-            Some(fetch) => to_control_flow(rewrite_fetch(query, fetch)),
-            None => ControlFlow::Continue(()),
-        }
+        to_control_flow(rewrite_query(query))
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Error> {
         if let Expr::AtTimeZone { time_zone, .. } = expression {
             rewrite_utc(time_zone);
         }
-        to_control_flow(rewrite_similar_to(expression))
+        rewrite_escape(expression);
+        to_control_flow(
+            foreign_functions::rewrite(expression).and_then(|()| rewrite_similar_to(expression)),
+        )
     }
+}
+
+/// Makes the backslash the escape character of a LIKE with a constant pattern, because DataFusion
+/// knows no other one.
+fn rewrite_escape(expression: &mut Expr) {
+    let (Expr::Like {
+        pattern,
+        escape_char,
+        ..
+    }
+    | Expr::ILike {
+        pattern,
+        escape_char,
+        ..
+    }) = expression
+    else {
+        return;
+    };
+    let Some(Value::SingleQuotedString(escape)) = escape_char.as_ref().map(|char| &char.value)
+    else {
+        return;
+    };
+    let mut chars = escape.chars();
+    let (Some(escape), None) = (chars.next(), chars.next()) else {
+        return;
+    };
+    if escape != '\\'
+        && let Expr::Value(pattern) = pattern.as_mut()
+        && let Value::SingleQuotedString(text) = &mut pattern.value
+        && let Some(escaped) = with_backslashes(text, escape)
+    {
+        *text = escaped;
+        *escape_char = None;
+    }
+}
+
+/// Returns the pattern with a backslash as its escape character, or `None` if the pattern ends with
+/// an escape character.
+fn with_backslashes(pattern: &str, escape: char) -> Option<String> {
+    let mut escaped = String::with_capacity(pattern.len());
+    let mut chars = pattern.chars();
+    while let Some(char) = chars.next() {
+        match char {
+            char if char == escape => {
+                escaped.push('\\');
+                escaped.push(chars.next()?);
+            }
+            '\\' => escaped.push_str("\\\\"),
+            char => escaped.push(char),
+        }
+    }
+    Some(escaped)
 }
 
 fn rewrite_utc(zone: &mut Expr) {
@@ -81,6 +150,31 @@ fn to_control_flow(result: Result<()>) -> ControlFlow<Error> {
     match result {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => ControlFlow::Break(error),
+    }
+}
+
+fn rewrite_query(query: &mut Query) -> Result<()> {
+    if let Some(fetch) = query.fetch.take() {
+        rewrite_fetch(query, fetch)?;
+    }
+    if let SetExpr::Select(select) = query.body.as_mut()
+        && let Some(top) = select.top.take()
+    {
+        rewrite_fetch(query, fetch_of(top))?;
+    }
+    Ok(())
+}
+
+/// Returns the FETCH that means the same as a TOP.
+fn fetch_of(top: Top) -> Fetch {
+    let quantity = top.quantity.map(|quantity| match quantity {
+        TopQuantity::Expr(rows) => rows,
+        TopQuantity::Constant(rows) => Expr::value(Value::Number(rows.to_string(), false)),
+    });
+    Fetch {
+        with_ties: top.with_ties,
+        percent: top.percent,
+        quantity,
     }
 }
 
@@ -108,7 +202,7 @@ fn rewrite_fetch(query: &mut Query, fetch: Fetch) -> Result<()> {
         }) if limit_by.is_empty() => *limit = Some(rows),
         Some(_) => {
             return Err(Error::invalid(
-                "the query has both LIMIT and FETCH; leave one out",
+                "the query has two limits of LIMIT, FETCH and TOP; leave one out",
             ));
         }
     }
@@ -245,6 +339,8 @@ mod tests {
                 "SELECT k FROM t OFFSET ? ROWS FETCH NEXT ? ROWS ONLY",
                 "SELECT k FROM t LIMIT $2 OFFSET $1 ROWS",
             ),
+            ("SELECT TOP 2 k FROM t", "SELECT k FROM t LIMIT 2"),
+            ("SELECT TOP (?) k FROM t", "SELECT k FROM t LIMIT $1"),
             (
                 "SELECT * FROM (SELECT 1 FETCH FIRST 2 ROWS ONLY) AS t",
                 "SELECT * FROM (SELECT 1 LIMIT 2) AS t",
@@ -258,6 +354,31 @@ mod tests {
             "SELECT 1 LIMIT 1 FETCH FIRST 1 ROWS ONLY",
         ] {
             assert!(rewritten(sql).is_err(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn the_escape_character_of_like_is_a_backslash() {
+        for (sql, expected) in [
+            (
+                "SELECT a LIKE 'x!%y!!' ESCAPE '!'",
+                r"SELECT a LIKE 'x\%y\!'",
+            ),
+            (
+                r"SELECT a ILIKE '\x|_' ESCAPE '|'",
+                r"SELECT a ILIKE '\\x\_'",
+            ),
+            (
+                r"SELECT a LIKE 'x' ESCAPE '\'",
+                r"SELECT a LIKE 'x' ESCAPE '\'",
+            ),
+            ("SELECT a LIKE b ESCAPE '!'", "SELECT a LIKE b ESCAPE '!'"),
+            (
+                "SELECT a LIKE 'x!' ESCAPE '!'",
+                "SELECT a LIKE 'x!' ESCAPE '!'",
+            ),
+        ] {
+            assert_eq!(rewritten(sql).unwrap(), expected);
         }
     }
 

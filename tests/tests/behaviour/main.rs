@@ -10,6 +10,8 @@
 mod connections;
 /// Tests that functions have the same values on workers as on a gateway.
 mod functions;
+/// Tests that groups are the same on workers as on a gateway.
+mod grouping;
 /// Tests handwritten queries over real data, which has NULLs and skew.
 mod nycflights;
 /// Tests the plans that EXPLAIN shows: which part runs on which workers, and why not more.

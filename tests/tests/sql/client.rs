@@ -9,8 +9,8 @@ use super::text::{column_type, rows};
 
 /// First words of statements that return rows. Any other statement returns the number of rows that
 /// it has written.
-const QUERIES: [&str; 8] = [
-    "SELECT", "FROM", "WITH", "VALUES", "CALL", "SHOW", "DESCRIBE", "EXPLAIN",
+const QUERIES: [&str; 9] = [
+    "SELECT", "FROM", "WITH", "VALUES", "CALL", "SHOW", "DESCRIBE", "EXPLAIN", "TABLE",
 ];
 
 /// A session of a file. A file that names connections has several.

@@ -11,6 +11,9 @@ use datafusion::prelude::SessionContext;
 use parking_lot::Mutex;
 use volary_exec::date_trunc::date_trunc;
 use volary_exec::instants;
+use volary_exec::math_order;
+use volary_exec::single_row::single_row;
+use volary_exec::timestamp_diff::timestamp_diff;
 use volary_exec::value_limit::{self, ValueLimit};
 use volary_flight_proto::fragment::Fragment;
 use volary_node::memory::ByteLimit;
@@ -68,7 +71,8 @@ impl FragmentEnvironments {
         for function in bounded
             .into_iter()
             .chain(instants::functions())
-            .chain([date_trunc()])
+            .chain(math_order::functions())
+            .chain([date_trunc(), single_row(), timestamp_diff()])
         {
             session.register_udf(ScalarUDF::clone(&function));
         }

@@ -1,13 +1,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use arrow::datatypes::Field;
 use arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::Result as DfResult;
-use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use volary_flight_proto::{Error, Result};
 use volary_planner::fragment::statement_parameter;
@@ -21,7 +19,7 @@ use super::dependencies::PlanDependencies;
 use super::parameter_uses::count_uses;
 use crate::engine::PlannedQuery;
 use crate::engine::context::StatementContext;
-use crate::engine::parameters::{Parameters, parameter_index};
+use crate::engine::parameters::{Parameters, parameter_index, replace_parameters, with_types};
 
 /// The outcome of an attempt to make a generic plan.
 pub(super) enum PlanAttempt {
@@ -61,7 +59,8 @@ pub(super) async fn make_generic_plan(
         return Ok(PlanAttempt::UnsuitableValues);
     }
     let state = &context.state;
-    let optimized = state.optimize(&with_parameter_types(plan, &values)?)?;
+    let value_types: Vec<_> = values.iter().map(|value| Some(value.data_type())).collect();
+    let optimized = state.optimize(&with_types(plan, &value_types)?)?;
     let Some(uses) = count_uses(&optimized, values.len())? else {
         return Ok(PlanAttempt::Impossible);
     };
@@ -144,19 +143,6 @@ fn with_estimates_only(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan.data)
 }
 
-/// Returns the plan with the types of these values set for its parameters.
-fn with_parameter_types(plan: LogicalPlan, values: &[ScalarValue]) -> DfResult<LogicalPlan> {
-    replace_parameters(plan, |parameter| {
-        let value = parameter_index(&parameter).and_then(|number| values.get(number))?;
-        let field = Field::new(&parameter.id, value.data_type(), true);
-        let field = Some(Arc::new(field));
-        Some(Expr::Placeholder(Placeholder {
-            id: parameter.id,
-            field,
-        }))
-    })
-}
-
 /// Returns the plan with literals in place of its parameters.
 fn with_literals(plan: LogicalPlan, values: &[ScalarValue]) -> DfResult<LogicalPlan> {
     replace_parameters(plan, |parameter| {
@@ -164,22 +150,4 @@ fn with_literals(plan: LogicalPlan, values: &[ScalarValue]) -> DfResult<LogicalP
         let value = values.get(number)?;
         Some(statement_parameter::literal(value.clone(), number))
     })
-}
-
-fn replace_parameters(
-    plan: LogicalPlan,
-    replace: impl Fn(Placeholder) -> Option<Expr>,
-) -> DfResult<LogicalPlan> {
-    let plan = plan.transform_up_with_subqueries(|node| {
-        node.map_expressions(|expression| {
-            expression.transform_up(|expression| match &expression {
-                Expr::Placeholder(parameter) => Ok(match replace(parameter.clone()) {
-                    Some(other) => Transformed::yes(other),
-                    None => Transformed::no(expression),
-                }),
-                _ => Ok(Transformed::no(expression)),
-            })
-        })
-    })?;
-    Ok(plan.data)
 }

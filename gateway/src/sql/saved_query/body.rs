@@ -16,6 +16,8 @@ use datafusion::sql::sqlparser::parser::Parser;
 use volary_catalog::{QueryParameter, format_parameters};
 use volary_flight_proto::{Error, Result};
 
+use crate::sql::headings::{Marked, name_columns};
+use crate::sql::standard;
 use crate::sql::syntax::{RECURSION_LIMIT, syntax_error};
 
 /// Maximum number of expression nodes of all arguments together. An argument counts as often as its
@@ -123,17 +125,24 @@ pub(crate) fn parse_with_types(sql: &str, parameters: &[QueryParameter]) -> Resu
         );
     }
     let dialect = GenericDialect {};
-    let mut query = Parser::new(&dialect)
+    let query = Parser::new(&dialect)
         .with_recursion_limit(RECURSION_LIMIT)
         .try_with_sql(sql)
         .and_then(|mut parser| parser.parse_query())
         .map_err(syntax_error)?;
+    let mut ast = Ast::Query(query);
+    standard::rewrite_ast(&mut ast)?;
+    // The columns are named before the casts are there, which the user has not written.
+    let mut statement = DfStatement::Statement(Box::new(ast));
+    name_columns(&mut statement, Marked::EqualNames)?;
     let mut typing = ParameterTyper {
         types,
         parameters,
         used: HashSet::new(),
     };
-    if let ControlFlow::Break(error) = query.visit(&mut typing) {
+    if let DfStatement::Statement(ast) = &mut statement
+        && let ControlFlow::Break(error) = ast.visit(&mut typing)
+    {
         return Err(error);
     }
     let is_unused = |parameter: &&QueryParameter| !typing.used.contains(&parameter.name);
@@ -145,7 +154,7 @@ pub(crate) fn parse_with_types(sql: &str, parameters: &[QueryParameter]) -> Resu
             unused.name
         )));
     }
-    Ok(DfStatement::Statement(Box::new(Ast::Query(query))))
+    Ok(statement)
 }
 
 /// Parses a data type as SQL writes it.
@@ -219,7 +228,7 @@ mod tests {
         let sql = "WITH c AS (SELECT $K AS k) SELECT * FROM t WHERE a IN ($k, 2) AND '$k' = $name AND EXISTS (SELECT 1 FROM c WHERE k = $k) LIMIT $k";
         assert_eq!(
             parse_with_types(sql, &parameters).unwrap().to_string(),
-            "WITH c AS (SELECT CAST($k AS BIGINT) AS k) SELECT * FROM t WHERE a IN (CAST($k AS BIGINT), 2) AND '$k' = CAST($name AS VARCHAR) AND EXISTS (SELECT 1 FROM c WHERE k = CAST($k AS BIGINT)) LIMIT CAST($k AS BIGINT)"
+            "WITH c AS (SELECT CAST($k AS BIGINT) AS k) SELECT * FROM t WHERE a IN (CAST($k AS BIGINT), 2) AND '$k' = CAST($name AS VARCHAR) AND EXISTS (SELECT 1 AS \"1\" FROM c WHERE k = CAST($k AS BIGINT)) LIMIT CAST($k AS BIGINT)"
         );
         let error = parse_with_types("SELECT $k", &parameters).unwrap_err();
         let unused = "the query does not use the parameter \"name\"; write $name in it, or leave the parameter out";

@@ -96,6 +96,45 @@ class PreparedStatementTest {
   }
 
   @Test
+  void aParameterHasTheTypeOfItsPlace() throws SQLException {
+    fill();
+    String sql = "SELECT k, CAST(? AS DATE), COALESCE(name, ?), substr('kea', ?) FROM " + table
+        + " ORDER BY k OFFSET ? ROWS FETCH NEXT ? ROWS ONLY";
+    try (PreparedStatement statement = connection.prepareStatement(sql)) {
+      ParameterMetaData parameters = statement.getParameterMetaData();
+      int[] expected = {Types.DATE, Types.VARCHAR, Types.BIGINT, Types.BIGINT, Types.BIGINT};
+      for (int parameter = 1; parameter <= expected.length; parameter++) {
+        assertThat(parameters.getParameterType(parameter)).isEqualTo(expected[parameter - 1]);
+      }
+      statement.setDate(1, Date.valueOf("2026-11-22"));
+      statement.setString(2, "moa");
+      statement.setInt(3, 2);
+      statement.setInt(4, 1);
+      statement.setLong(5, 2);
+      try (ResultSet rows = statement.executeQuery()) {
+        assertThat(Rows.of(rows))
+            .containsExactly(
+                List.of(2L, Date.valueOf("2026-11-22"), "kaka", "ea"),
+                List.of(3L, Date.valueOf("2026-11-22"), "moa", "ea"));
+      }
+    }
+  }
+
+  @Test
+  void aColumnHasTheNameOfItsExpressionAlsoIfAnotherHasTheSame() throws SQLException {
+    fill();
+    try (Statement statement = connection.createStatement();
+        ResultSet rows = statement.executeQuery(
+            "SELECT k, k, count(*), {fn UCASE(name)} FROM " + table + " WHERE k = 1 GROUP BY k, name")) {
+      String[] expected = {"k", "k", "count(*)", "upper(name)"};
+      for (int column = 1; column <= expected.length; column++) {
+        assertThat(rows.getMetaData().getColumnLabel(column)).isEqualTo(expected[column - 1]);
+      }
+      assertThat(Rows.of(rows)).containsExactly(List.of(1L, 1L, 1L, "KEA"));
+    }
+  }
+
+  @Test
   void everyTypeOfParameterIsInserted() throws SQLException {
     Timestamp moment = Timestamp.valueOf("2026-11-22 13:14:15.5");
     try (PreparedStatement statement = insert()) {

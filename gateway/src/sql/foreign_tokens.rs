@@ -1,0 +1,152 @@
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
+
+use super::tokens::is_keyword;
+
+/// Names that the standard writes without parentheses, and other databases with them.
+const WITHOUT_PARENTHESES: [Keyword; 4] = [
+    Keyword::CURRENT_CATALOG,
+    Keyword::CURRENT_ROLE,
+    Keyword::CURRENT_USER,
+    Keyword::SESSION_USER,
+];
+
+/// Words after which a query begins, beside an opening parenthesis.
+const BEFORE_QUERIES: [Keyword; 9] = [
+    Keyword::ALL,
+    Keyword::ANALYZE,
+    Keyword::AS,
+    Keyword::DISTINCT,
+    Keyword::EXCEPT,
+    Keyword::EXPLAIN,
+    Keyword::INTERSECT,
+    Keyword::UNION,
+    Keyword::VERBOSE,
+];
+
+/// Rewrites what sqlparser does not read:
+///
+/// - TABLE t, where a query may stand, to SELECT * FROM t.
+/// - `current_user()` to `current_user`.
+/// - SET SCHEMA 'name' to SET search_path = 'name'.
+/// - ODBC's `{oj …}` and `{escape …}` to what is within the braces.
+pub(super) fn rewrite(tokens: &mut Vec<TokenWithSpan>) {
+    rewrite_set_schema(tokens);
+    rewrite_tables(tokens);
+    if tokens.iter().any(|token| token.token == Token::LBrace) {
+        unwrap_braces(tokens);
+    }
+    let mut position = 0;
+    while position < tokens.len() {
+        let is_name = WITHOUT_PARENTHESES
+            .iter()
+            .any(|keyword| is_keyword(&tokens[position].token, *keyword));
+        if is_name
+            && let Some(open) = next(tokens, position)
+            && tokens[open].token == Token::LParen
+            && let Some(close) = next(tokens, open)
+            && tokens[close].token == Token::RParen
+        {
+            tokens.drain(position + 1..=close);
+        }
+        position += 1;
+    }
+}
+
+/// Returns the position of the next token that is no space and no comment.
+fn next(tokens: &[TokenWithSpan], after: usize) -> Option<usize> {
+    let is_meant = |token: &TokenWithSpan| !matches!(token.token, Token::Whitespace(_));
+    let found = tokens[after + 1..].iter().position(is_meant);
+    found.map(|found| after + 1 + found)
+}
+
+fn rewrite_set_schema(tokens: &mut Vec<TokenWithSpan>) {
+    let is_meant = |token: &TokenWithSpan| !matches!(token.token, Token::Whitespace(_));
+    let Some(first) = tokens.iter().position(is_meant) else {
+        return;
+    };
+    let span = tokens[first].span;
+    let with_span = |token: Token| TokenWithSpan::new(token, span);
+    if is_keyword(&tokens[first].token, Keyword::SET)
+        && let Some(schema) = next(tokens, first)
+        && is_keyword(&tokens[schema].token, Keyword::SCHEMA)
+        && let Some(name) = next(tokens, schema)
+        && matches!(
+            tokens[name].token,
+            Token::SingleQuotedString(_) | Token::Word(_)
+        )
+        && !is_keyword(&tokens[name].token, Keyword::TO)
+    {
+        let assigned = [Token::make_word("search_path", None), Token::Eq];
+        tokens.splice(schema..=schema, assigned.map(with_span));
+    }
+}
+
+/// Rewrites TABLE at the start of the statement, and after the words after which a query begins.
+fn rewrite_tables(tokens: &mut Vec<TokenWithSpan>) {
+    let begins_query = |before: &Token| {
+        *before == Token::LParen
+            || BEFORE_QUERIES
+                .iter()
+                .any(|keyword| is_keyword(before, *keyword))
+    };
+    let mut before: Option<usize> = None;
+    let mut found = Vec::new();
+    for (position, token) in tokens.iter().enumerate() {
+        if matches!(token.token, Token::Whitespace(_)) {
+            continue;
+        }
+        if is_keyword(&token.token, Keyword::TABLE)
+            && before.is_none_or(|before| begins_query(&tokens[before].token))
+        {
+            found.push(position);
+        }
+        before = Some(position);
+    }
+    for position in found.into_iter().rev() {
+        let span = tokens[position].span;
+        let space = || Token::Whitespace(Whitespace::Space);
+        let selected = [
+            Token::make_keyword("SELECT"),
+            space(),
+            Token::Mul,
+            space(),
+            Token::make_keyword("FROM"),
+        ];
+        let selected = selected.map(|token| TokenWithSpan::new(token, span));
+        tokens.splice(position..=position, selected);
+    }
+}
+
+/// Removes the braces of `{oj …}` and `{escape …}`, and the word OJ.
+fn unwrap_braces(tokens: &mut [TokenWithSpan]) {
+    // Says for each open brace whether it is removed.
+    let mut open = Vec::new();
+    let mut removed = Vec::new();
+    for position in 0..tokens.len() {
+        match tokens[position].token {
+            Token::LBrace => {
+                let word = next(tokens, position);
+                let is =
+                    |keyword| word.is_some_and(|word| is_keyword(&tokens[word].token, keyword));
+                let is_join = word.is_some_and(|word| {
+                    matches!(&tokens[word].token, Token::Word(word)
+                        if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("oj"))
+                });
+                let is_removed = is_join || is(Keyword::ESCAPE);
+                if is_removed {
+                    removed.push(position);
+                }
+                if is_join {
+                    removed.extend(word);
+                }
+                open.push(is_removed);
+            }
+            Token::RBrace if open.pop() == Some(true) => removed.push(position),
+            _ => {}
+        }
+    }
+    for position in removed {
+        tokens[position].token = Token::Whitespace(Whitespace::Space);
+    }
+}
