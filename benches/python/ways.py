@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import pyarrow as pa
+from adbc_driver_flightsql import DatabaseOptions, dbapi
 from data import LINES, LINES_TABLE
 from pyarrow import flight
 
 import volary
-from volary import dbapi
 
 
 class Read(NamedTuple):
@@ -77,7 +77,9 @@ def volary_kept(uris: Uris) -> Way:
 
 def adbc_kept(uris: Uris) -> Way:
     """Reads with `fetch_arrow_table()` of the ADBC driver."""
-    connection = dbapi.connect(uris.gateway)
+    # The driver's own limit is 16 MiB.
+    options = {DatabaseOptions.WITH_MAX_MSG_SIZE.value: str(1 << 30)}
+    connection = dbapi.connect(uris.gateway, db_kwargs=options, autocommit=True)
 
     def read() -> Read:
         with connection.cursor() as cursor:

@@ -39,7 +39,7 @@ CASES = {
     "SELECT CAST(? AS DATE)": ([pa.date32()], (DAY,), [(DAY,)]),
     # Clients are told BIGINT for all integers.
     "SELECT ?::INT": ([pa.int64()], (5,), [(5,)]),
-    "SELECT TRY_CAST(? AS DECIMAL(10, 2))": (
+    "SELECT CAST(? AS DECIMAL(10, 2))": (
         [pa.decimal128(10, 2)],
         (decimal.Decimal("1.25"),),
         [(decimal.Decimal("1.25"),)],
@@ -92,6 +92,7 @@ def test_a_parameter_has_the_type_of_its_place(cursor, connection, statement):
         ("SELECT CAST(? AS DATE)", "2026-01-02", DAY),
         ("SELECT CAST(? AS INT)", 1.7, 1),
         ("SELECT CAST(? AS INT)", "12", 12),
+        ("SELECT TRY_CAST(? AS INT)", "kea", None),
         ("SELECT CAST(? AS VARCHAR)", 12, "12"),
         ("SELECT CAST(? AS DECIMAL(10, 2))", 1.5, decimal.Decimal("1.50")),
         ("SELECT COALESCE(?, id) FROM ringed WHERE id = 1", 2.5, 2.5),

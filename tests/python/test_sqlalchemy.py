@@ -49,6 +49,21 @@ def test_a_url_is_an_address_with_credentials(cluster):
             url.get_dialect()().create_connect_args(url)
 
 
+@pytest.mark.parametrize("scheme", ["volary", "volary+adbc"])
+def test_a_url_may_have_the_name_of_the_driver_that_the_dialect_once_used(cluster, scheme):
+    engine = sa.create_engine(cluster.uri.replace("grpc://", f"{scheme}://"))
+    with engine.connect() as connection:
+        assert connection.scalar(sa.select(sa.literal(7))) == 7
+        assert connection.dialect.server_version_info >= (0, 1)
+    engine.dispose()
+
+
+def test_a_lost_gateway_is_a_lost_connection_and_a_wrong_statement_is_not(engine):
+    for code, is_lost in (("UNAVAILABLE", True), ("UNAUTHENTICATED", True), ("INVALID_ARGUMENT", False)):
+        error = engine.dialect.dbapi.OperationalError("failed", code=volary.ErrorCode(code))
+        assert engine.dialect.is_disconnect(error, None, None) == is_lost
+
+
 def test_values_of_all_types_come_back_as_they_were(engine, metadata):
     moment = datetime.datetime(2026, 11, 22, 12, 30, 15, 123456)
     utc = moment.replace(tzinfo=datetime.UTC)
@@ -198,6 +213,31 @@ def test_errors_have_the_class_that_their_code_says(engine):
             with pytest.raises(kind, match=words):
                 connection.execute(sa.text(statement))
         assert connection.execute(sa.text("SELECT 7")).scalar() == 7
+
+
+def test_an_error_has_the_classes_and_the_sqlstate_of_the_dbapi(engine):
+    with engine.connect() as connection, pytest.raises(exc.ProgrammingError) as caught:
+        connection.execute(sa.text("SELECT 1 / 0 AS x")).all()
+    assert isinstance(caught.value.orig, engine.dialect.dbapi.DataError)
+    assert caught.value.orig.sqlstate == "22012"
+
+
+def test_many_rows_are_one_write_or_none(engine, metadata):
+    table = sa.Table(name("many"), metadata, sa.Column("k", sa.BigInteger, primary_key=True), sa.Column("x", sa.Float))
+    metadata.create_all(engine)
+    count = sa.select(sa.func.count()).select_from(table)
+    with engine.connect() as connection:
+        rows = [{"k": k, "x": k / 2} for k in range(1000)]
+        connection.execute(table.insert(), rows)
+        with pytest.raises(exc.DBAPIError, match="NOT NULL"):
+            connection.execute(table.insert(), [*rows, {"k": None, "x": 1.0}])
+        assert connection.scalar(count) == 1000
+
+
+def test_a_result_is_streamed(engine):
+    numbers = sa.text("SELECT n FROM generate_series(1, 9000000000000000000) t(n)")
+    with engine.connect() as connection, connection.execution_options(stream_results=True).execute(numbers) as result:
+        assert result.fetchmany(3) == [(1,), (2,), (3,)]
 
 
 def test_like_takes_any_escape_character(engine, metadata):

@@ -11,7 +11,7 @@ use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::{Alias, Case, ScalarFunction};
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, TryCast};
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan};
 
 /// Functions whose arguments all have one type.
 const OF_ONE_TYPE: [&str; 6] = ["coalesce", "nullif", "ifnull", "nvl", "greatest", "least"];
@@ -101,9 +101,8 @@ impl Places {
 
     fn look_into(&mut self, part: &Expr, schema: &DFSchema) -> DfResult<()> {
         match part {
-            Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
-                self.note(expr, field.data_type());
-            }
+            // TRY_CAST takes values of other types, too, and returns NULL for them.
+            Expr::Cast(Cast { expr, field }) => self.note(expr, field.data_type()),
             Expr::Not(inner) => self.note(inner, &DataType::Boolean),
             Expr::Case(Case {
                 expr,

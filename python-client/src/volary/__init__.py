@@ -15,6 +15,7 @@ from ._parameters import Parameters
 from ._plan import Plan, PlanNode
 from ._result import Result
 from ._statistics import Statistics
+from ._version import __version__
 from .errors import (
     AlreadyExistsError,
     CancelledError,
@@ -55,5 +56,6 @@ __all__ = [
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",
+    "__version__",
     "connect",
 ]

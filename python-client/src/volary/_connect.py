@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from ._connection import Connection
 from ._target import Target
-from .errors import UnavailableError
 
 
 def connect(
@@ -44,7 +43,4 @@ def connect(
         tls_key=tls_key,
         headers=headers,
     )
-    try:
-        return Connection(target)
-    except UnavailableError as error:
-        raise UnavailableError(f"no gateway answers at {target.uri}: {error.message}") from error
+    return Connection(target)

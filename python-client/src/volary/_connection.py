@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import threading
-import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import flight
 
-from ._channel import Channel
-from ._deadline import Deadline
-from ._exchange import Exchange, Note
-from ._flight_sql import IngestMode, get_sql_info, statement_ingest
+from ._flight_sql import IngestMode, statement_ingest
+from ._gateway import Gateway
 from ._ingest import IngestData, to_reader
-from ._interrupt import Interruptible
 from ._names import quoted
 from ._parameters import Parameters, to_batches
-from ._parts import PartStream
 from ._plan import Plan
-from ._progress import QueryBar
 from ._result import Result
-from ._session import Session, SessionAtWorker
-from ._stream import BatchStream, Stream
 from ._target import Target
-from .errors import Error
-
-# The id of the server's version in GetSqlInfo.
-_SERVER_VERSION = 1
-# Timeout for a gateway that accepts the connection but does not answer, in seconds.
-_CONNECT_SECONDS = 60.0
 
 
 class Connection:
@@ -44,29 +27,12 @@ class Connection:
 
     def __init__(self, target: Target) -> None:
         self.uri = target.uri
-        self._target = target
-        self._interruptible = Interruptible()
-        self._lock = threading.Lock()
-        # `_waiting` holds the calls that a thread waits for. `_open` holds the streams whose rows may still be read.
-        self._waiting: set[Exchange] = set()
-        self._open: weakref.WeakSet[Stream] = weakref.WeakSet()
-        self._workers: dict[str, Channel] = {}
-        self._closed = False
-        self._session = Session(target.token)
-        self._gateway = Channel(target.uri, target, self._session)
-        # gRPC connects lazily. Asking for the version now makes a wrong address an error of connect().
-        try:
-            if (username := target.username) is not None:
-                self._interruptible.run(lambda: self._gateway.log_in(username, target.password or ""), None)
-            self._server_version = self._ask_version()
-        except BaseException:
-            self.close()
-            raise
+        self._gateway = Gateway(target)
 
     @property
     def server_version(self) -> str:
         """The version of the gateway."""
-        return self._server_version
+        return self._gateway.server_version
 
     def sql(
         self,
@@ -92,21 +58,8 @@ class Connection:
         Results that cannot be read from the workers come from the gateway. With `progress`, a bar shows the progress of
         the query. It is drawn by tqdm, in a terminal or in a notebook.
         """
-        deadline = self._deadline(timeout)
         batches = to_batches(parameters) if parameters is not None else []
-        headers = {}
-        if direct:
-            headers["volary-direct-results"] = "on"
-        bar = QueryBar() if progress else None
-        if bar is not None:
-            headers["volary-progress"] = "on"
-        try:
-            exchange, begin, schema = self._begin(query.encode(), batches, deadline=deadline, headers=headers)
-            return self._result(exchange, begin, schema, bar, threads, deadline)
-        except BaseException:
-            if bar is not None:
-                bar.close()
-            raise
+        return self._gateway.run(query, batches, timeout=timeout, direct=direct, threads=threads, progress=progress)
 
     def call(self, query: str, *arguments: Any, **named: Any) -> Result:
         """Calls a saved query (CREATE QUERY), with arguments by position and by name."""
@@ -158,7 +111,6 @@ class Connection:
         `reference` are the options of CREATE TABLE … WITH. They are used if the table is created. A table without a
         shard key keeps its rows in any shard.
         """
-        deadline = self._deadline(timeout)
         columns = [sort_key] if isinstance(sort_key, str) else sort_key
         layout = {
             "shard_key": shard_key,
@@ -168,10 +120,7 @@ class Connection:
         }
         given = {name: value for name, value in layout.items() if value is not None}
         command = statement_ingest(table, mode, given)
-        rows = to_reader(data)
-        exchange, begin, _ = self._begin(command, rows, rows.schema, deadline=deadline)
-        self._end(exchange)
-        return int(begin["rows_affected"])
+        return self._gateway.write(command, to_reader(data), timeout=timeout)
 
     def tables(self) -> list[str]:
         """Returns the names of the tables and views, sorted. `information_schema.tables` has more information about
@@ -182,20 +131,7 @@ class Connection:
 
     def close(self) -> None:
         """Ends all statements, open results and the session. May be called more than once."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            waiting, streams = list(self._waiting), list(self._open)
-            channels = [*self._workers.values(), self._gateway]
-        for exchange in waiting:
-            exchange.cancel()
-        for stream in streams:
-            stream.close()
-        self._gateway.end_session()
-        self._interruptible.close()
-        for channel in channels:
-            channel.close()
+        self._gateway.close()
 
     def __enter__(self) -> Connection:
         return self
@@ -206,120 +142,4 @@ class Connection:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<volary.Connection to {self.uri}{' (closed)' if self._closed else ''}>"
-
-    def _ask_version(self) -> str:
-        timeout = self._target.timeout or _CONNECT_SECONDS
-        exchange = self._gateway.exchange(get_sql_info(_SERVER_VERSION), timeout=timeout)
-        try:
-            exchange.send(())
-            info = self._interruptible.run(exchange.read, exchange.cancel)
-        finally:
-            exchange.close()
-        if not isinstance(info, pa.RecordBatch) or info.num_rows == 0:
-            return "unknown"
-        return str(info.column("value")[0].as_py())
-
-    def _deadline(self, timeout: float | None) -> Deadline:
-        """Returns the deadline of a statement that begins now."""
-        return Deadline(self._target.timeout if timeout is None else timeout)
-
-    def _begin(
-        self,
-        command: bytes,
-        batches: Iterable[pa.RecordBatch],
-        schema: pa.Schema | None = None,
-        *,
-        deadline: Deadline,
-        headers: dict[str, str] | None = None,
-    ) -> tuple[Exchange, Note, pa.Schema | None]:
-        """Sends a statement with its rows. Waits for the first note, and for the columns of the result if rows follow.
-
-        Until the call has ended or a stream has taken it over, `close` cancels it.
-        """
-        if self._closed:
-            raise RuntimeError("the connection is closed")
-        if schema is None:
-            schema = next((batch.schema for batch in batches), pa.schema([]))
-        exchange = self._gateway.exchange(command, timeout=deadline.seconds_left(), headers=headers)
-        try:
-            with self._lock:
-                if self._closed:
-                    raise RuntimeError("the connection is closed")
-                self._waiting.add(exchange)
-            return exchange, *self._interruptible.run(lambda: exchange.begin(batches, schema), exchange.cancel)
-        except BaseException:
-            self._end(exchange)
-            raise
-
-    def _end(self, exchange: Exchange) -> None:
-        with self._lock:
-            self._waiting.discard(exchange)
-        exchange.close()
-
-    def _result(
-        self,
-        exchange: Exchange,
-        begin: Note,
-        schema: pa.Schema | None,
-        bar: QueryBar | None,
-        threads: int | None,
-        deadline: Deadline,
-    ) -> Result:
-        """Returns the result of a statement that has begun. Ends `exchange` if no rows come over it."""
-        query_id = str(begin["query_id"])
-        stream: Stream
-        if schema is not None:
-            stream = BatchStream(exchange, schema, self._interruptible, bar)
-        else:
-            statistics = self._read_statistics(exchange)
-            if bar is not None:
-                bar.close()
-            if "rows_affected" in begin:
-                return Result(None, query_id=query_id, rows_affected=int(begin["rows_affected"]), statistics=statistics)
-            stream = PartStream(
-                flight.FlightInfo.deserialize(base64.b64decode(begin["flight_info"])),
-                self._channel_to,
-                threads=threads,
-                deadline=deadline,
-                statistics=statistics,
-                progress=bar is not None,
-            )
-        with self._lock:
-            self._waiting.discard(exchange)
-            is_closed = self._closed
-            if not is_closed:
-                self._open.add(stream)
-        if is_closed:
-            stream.close()
-            raise RuntimeError("the connection is closed")
-        return Result(stream, query_id=query_id)
-
-    def _read_statistics(self, exchange: Exchange) -> Note | None:
-        """Returns the statistics of a statement whose rows do not come over this call, and ends the call.
-
-        The statement has already been run or planned, so it has not failed if its statistics are missing.
-        """
-        try:
-            end = self._interruptible.run(exchange.read, exchange.cancel)
-        except (Error, RuntimeError):
-            return None
-        finally:
-            self._end(exchange)
-        return end.get("statistics") if isinstance(end, dict) else None
-
-    def _channel_to(self, uri: str | None) -> Channel:
-        """Returns the channel to a worker, or to the gateway if `uri` is None.
-
-        Raises `ValueError` if the channel would send credentials without encryption although the gateway encrypts.
-        """
-        if uri is None:
-            return self._gateway
-        if self._target.is_encrypted and not uri.startswith("grpc+tls:"):
-            raise ValueError(f"{uri} is not encrypted, but the connection to the gateway is")
-        with self._lock:
-            if self._closed:
-                raise RuntimeError("the connection is closed")
-            if uri not in self._workers:
-                self._workers[uri] = Channel(uri, self._target, SessionAtWorker(self._session))
-            return self._workers[uri]
+        return f"<volary.Connection to {self.uri}{' (closed)' if self._gateway.is_closed else ''}>"

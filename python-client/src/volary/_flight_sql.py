@@ -1,10 +1,11 @@
-"""Encodes the two Flight SQL messages that the client sends.
+"""Encodes the three Flight SQL messages that the client sends.
 
-pyarrow has no classes for them, and protobuf would be a large dependency for two messages.
+pyarrow has no classes for them, and protobuf would be a large dependency for three messages.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
@@ -31,7 +32,21 @@ def get_sql_info(*ids: int) -> bytes:
     return _any("CommandGetSqlInfo", b"".join(_number(1, info) for info in ids))
 
 
-def statement_ingest(table: str, mode: IngestMode, options: Mapping[str, str]) -> bytes:
+def get_tables(table: str, schema: str | None = None) -> bytes:
+    """Encodes a CommandGetTables for the tables of this name, with their columns. None means any schema."""
+    in_schema = b"" if schema is None else _bytes(2, _pattern(schema))
+    return _any("CommandGetTables", in_schema + _bytes(3, _pattern(table)) + _number(5, 1))
+
+
+def statement_ingest(
+    table: str,
+    mode: IngestMode,
+    options: Mapping[str, str],
+    *,
+    catalog: str | None = None,
+    schema: str | None = None,
+    temporary: bool = False,
+) -> bytes:
     """Encodes a CommandStatementIngest. `options` are those of CREATE TABLE … WITH. Raises `ValueError` for an unknown
     mode.
     """
@@ -39,11 +54,20 @@ def statement_ingest(table: str, mode: IngestMode, options: Mapping[str, str]) -
         raise ValueError(f"mode must be one of {', '.join(_MODES)}, not {mode!r}")
     if_not_there, if_there = _MODES[mode]
     definition = _number(1, if_not_there) + _number(2, if_there)
+    message = _bytes(1, definition) + _bytes(2, table.encode())
+    if schema is not None:
+        message += _bytes(3, schema.encode())
+    if catalog is not None:
+        message += _bytes(4, catalog.encode())
+    if temporary:
+        message += _number(5, 1)
     entries = (_bytes(1, name.encode()) + _bytes(2, value.encode()) for name, value in options.items())
-    return _any(
-        "CommandStatementIngest",
-        _bytes(1, definition) + _bytes(2, table.encode()) + b"".join(_bytes(1000, entry) for entry in entries),
-    )
+    return _any("CommandStatementIngest", message + b"".join(_bytes(1000, entry) for entry in entries))
+
+
+def _pattern(name: str) -> bytes:
+    """Returns the pattern of LIKE that only `name` matches."""
+    return re.sub(r"([\\%_])", r"\\\1", name).encode()
 
 
 def _any(name: str, message: bytes) -> bytes:

@@ -16,6 +16,9 @@ Parameters: TypeAlias = Sequence[Any] | pa.RecordBatch | pa.Table
 statement.
 """
 
+# What pyarrow raises for a value that it cannot convert.
+_NO_TYPE = (pa.ArrowException, OverflowError, TypeError, ValueError)
+
 
 def to_batches(parameters: Parameters) -> list[pa.RecordBatch]:
     """Returns the parameters as record batches. An empty sequence gives no batch. The names of the columns do not
@@ -38,11 +41,39 @@ def to_batches(parameters: Parameters) -> list[pa.RecordBatch]:
     return [pa.RecordBatch.from_arrays(columns, names=[str(index) for index in range(len(columns))])]
 
 
+def rows_to_batches(rows: Sequence[Sequence[Any]]) -> list[pa.RecordBatch]:
+    """Returns many rows of parameters as record batches. Each position of the rows is a column with one type.
+
+    Raises `InvalidArgumentError` for rows of different lengths, and for values without a common Arrow type.
+    """
+    width = len(rows[0])
+    if width == 0:
+        raise InvalidArgumentError("the rows of parameters have no values")
+    if set(map(len, rows)) != {width}:
+        number, row = next(found for found in enumerate(rows, start=1) if len(found[1]) != width)
+        raise InvalidArgumentError(f"row {number} has {len(row)} values, and row 1 has {width}")
+    # With many rows, `zip` would take many times as long.
+    columns = [_many(index + 1, [row[index] for row in rows]) for index in range(width)]
+    # A table, because a column with more than 2 GiB of text becomes several arrays.
+    return pa.table(columns, names=[str(index) for index in range(width)]).to_batches()
+
+
 def _column(position: int, value: Any) -> pa.Array[Any]:
     # The server has no type for UUIDs. It compares their text.
     if isinstance(value, uuid.UUID):
         value = str(value)
     try:
         return array_of(value)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+    except _NO_TYPE as error:
         raise InvalidArgumentError(f"parameter {position} ({value!r}) has no Arrow type: {error}") from error
+
+
+def _many(position: int, values: Sequence[Any]) -> pa.Array[Any] | pa.ChunkedArray[Any]:
+    first = next((value for value in values if value is not None), None)
+    if isinstance(first, uuid.UUID):
+        values = [None if value is None else str(value) for value in values]
+    try:
+        column: pa.Array[Any] | pa.ChunkedArray[Any] = pa.array(values)
+        return column
+    except _NO_TYPE as error:
+        raise InvalidArgumentError(f"the values of parameter {position} have no common Arrow type: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ._exchange import Note
-from ._preview import preview
+from ._frames import to_pandas, to_polars
+from ._preview import ROWS, preview, preview_html
 from ._statistics import Statistics
 from ._stream import Stream
 from .errors import Error
@@ -83,13 +85,11 @@ class Result:
         """Returns all rows as a pandas DataFrame. To pass options of pyarrow's conversion, use
         `to_arrow().to_pandas(…)`.
         """
-        return self.to_arrow().to_pandas()
+        return to_pandas(self.to_arrow())
 
     def to_polars(self) -> polars.DataFrame:
         """Returns all rows as a polars DataFrame."""
-        import polars
-
-        return polars.DataFrame(self.to_arrow())
+        return to_polars(self.to_arrow())
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Returns all rows as tuples of Python values."""
@@ -132,18 +132,29 @@ class Result:
         self.close()
 
     def __repr__(self) -> str:
-        """Shows the columns and the first rows. Waits for the first batch."""
+        """Shows the columns and the first rows. Waits until there are enough of them to show, or no more follow."""
+        shown = self._shown()
+        return shown if isinstance(shown, str) else preview(*shown)
+
+    def _repr_html_(self) -> str:
+        """Shows the columns and the first rows in a notebook. Waits as `repr` does."""
+        shown = self._shown()
+        return f"<pre>{html.escape(shown)}</pre>" if isinstance(shown, str) else preview_html(*shown)
+
+    def _shown(self) -> tuple[pa.Table, int | None] | str:
+        """Returns the first rows and the number of all rows (None if it is not known), or a text if there are none."""
         if self._stream is None:
             return f"<volary.Result: no rows, {self._rows_affected} rows affected>"
+        if self._spent is None and self._table is None:
+            try:
+                self._peek()
+            except (Error, RuntimeError) as error:
+                return f"<volary.Result: {error}>"
+        if self._table is not None:
+            return self._table, self._table.num_rows
         if self._spent is not None:
             return f"<volary.Result: {self._spent}; columns {', '.join(self.schema.names)}>"
-        if self._table is not None:
-            return preview(self._table, rows_known=self._table.num_rows)
-        try:
-            self._peek()
-        except (Error, RuntimeError) as error:
-            return f"<volary.Result: {error}>"
-        return preview(pa.Table.from_batches(self._head, schema=self.schema), rows_known=None)
+        return pa.Table.from_batches(self._head, schema=self.schema), None
 
     def _read_all(self) -> list[pa.RecordBatch]:
         assert self._stream is not None
@@ -172,15 +183,16 @@ class Result:
             self._stream.close()
 
     def _peek(self) -> None:
+        """Reads until there are more rows than a preview shows, or no more follow."""
         assert self._stream is not None
-        if self._head:
-            return
         try:
-            batch = self._stream.read()
+            while sum(batch.num_rows for batch in self._head) <= ROWS:
+                batch = self._stream.read()
+                if batch is None:
+                    self._table = pa.Table.from_batches(self._head, schema=self.schema)
+                    self._head = []
+                    return
+                self._head.append(batch)
         except Error as error:
             self._spent = f"failed with {error}"
             raise
-        if batch is None:
-            self._table = pa.Table.from_batches([], schema=self.schema)
-        else:
-            self._head.append(batch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -13,6 +12,8 @@ from sqlalchemy.engine import URL, Connection
 from sqlalchemy.engine.interfaces import ConnectArgsType, DBAPIConnection, IsolationLevel
 from sqlalchemy.exc import ArgumentError
 
+from .. import dbapi
+from ..errors import ErrorCode
 from ._compiler import VolarySQLCompiler
 from ._ddl import VolaryDDLCompiler, VolaryIdentifierPreparer, VolaryTypeCompiler
 from ._reflection import Reflection
@@ -25,10 +26,10 @@ _ARGUMENTS = ("token", "tls_ca", "tls_certificate", "tls_key")
 
 
 class VolaryDialect(Reflection):
-    """Volary over the ADBC driver for Flight SQL."""
+    """Volary over `volary.dbapi`."""
 
     name = "volary"
-    driver = "adbc"
+    driver = "flight"
     default_paramstyle = "qmark"
     default_schema_name = "public"
 
@@ -83,8 +84,6 @@ class VolaryDialect(Reflection):
 
     @classmethod
     def import_dbapi(cls) -> ModuleType:
-        from volary import dbapi
-
         return dbapi
 
     @classmethod
@@ -112,18 +111,6 @@ class VolaryDialect(Reflection):
             arguments |= {"username": url.username, "password": url.password or ""}
         return [uri], arguments
 
-    def do_execute(self, cursor: Any, statement: str, parameters: Any, context: Any = None) -> None:
-        """Runs a statement. A statement without rows is sent as an update. As a query, it would wait until its cursor
-        is read.
-        """
-        if _has_no_rows(statement):
-            cursor.executemany(statement, [parameters] if parameters else None)
-        else:
-            cursor.execute(statement, parameters)
-
-    def do_execute_no_params(self, cursor: Any, statement: str, context: Any = None) -> None:
-        self.do_execute(cursor, statement, (), context)
-
     def do_begin(self, dbapi_connection: Any) -> None:
         """Does nothing, because each statement commits by itself."""
 
@@ -144,8 +131,7 @@ class VolaryDialect(Reflection):
 
     def is_disconnect(self, e: Exception, connection: Any, cursor: Any) -> bool:
         """Returns whether the connection is unusable: the gateway is gone, or does not know the session's user."""
-        text = str(e)
-        return isinstance(e, self.loaded_dbapi.Error) and ("(Unavailable;" in text or "(Unauthenticated;" in text)
+        return isinstance(e, dbapi.Error) and e.code in (ErrorCode.UNAVAILABLE, ErrorCode.UNAUTHENTICATED)
 
     def get_default_isolation_level(self, dbapi_conn: DBAPIConnection) -> IsolationLevel:
         return "AUTOCOMMIT"
@@ -161,8 +147,7 @@ class VolaryDialect(Reflection):
 
     def _get_server_version_info(self, connection: Connection) -> tuple[int, ...]:
         driver: Any = connection.connection.dbapi_connection
-        version = str(driver.adbc_get_info().get("vendor_version", "0"))
-        return tuple(int(part) for part in version.split("-")[0].split(".") if part.isdigit())
+        return tuple(int(part) for part in driver.server_version.split("-")[0].split(".") if part.isdigit())
 
     def _get_default_schema_name(self, connection: Connection) -> str:
         return self.default_schema_name
@@ -173,14 +158,3 @@ def _text(query: dict[str, Any], name: str) -> str | None:
     if isinstance(value, tuple):
         raise ArgumentError(f"the URL has {name} more than once")
     return None if value is None else str(value)
-
-
-# The first words of statements without rows. EXPLAIN, SHOW, WITH and VALUES return rows, and so does CREATE TOKEN.
-_WITHOUT_ROWS = re.compile(
-    r"\s*(?:INSERT|CREATE(?!\s+TOKEN)|DROP|ALTER|COPY|SET|RESET|GRANT|REVOKE|KILL|USE|UPDATE|DELETE|TRUNCATE)\b",
-    re.IGNORECASE,
-)
-
-
-def _has_no_rows(statement: str) -> bool:
-    return _WITHOUT_ROWS.match(statement) is not None

@@ -1,0 +1,88 @@
+"""The connections of PEP 249."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from .. import errors
+from .._flight_sql import get_tables
+from .._gateway import Gateway
+from .._target import Target
+from . import _errors
+from ._cursor import Cursor
+from ._errors import ProgrammingError, translated
+
+
+class Connection:
+    """A session on a gateway. `volary.dbapi.connect` creates it. Each statement commits by itself."""
+
+    # PEP 249 asks for the errors as attributes, so that code that has only a connection can catch them.
+    Warning = _errors.Warning
+    Error = _errors.Error
+    InterfaceError = _errors.InterfaceError
+    DatabaseError = _errors.DatabaseError
+    DataError = _errors.DataError
+    OperationalError = _errors.OperationalError
+    IntegrityError = _errors.IntegrityError
+    InternalError = _errors.InternalError
+    ProgrammingError = _errors.ProgrammingError
+    NotSupportedError = _errors.NotSupportedError
+
+    def __init__(self, target: Target) -> None:
+        with translated:
+            self._gateway = Gateway(target)
+
+    @property
+    def server_version(self) -> str:
+        """The version of the gateway."""
+        return self._gateway.server_version
+
+    def cursor(self) -> Cursor:
+        """Returns a new cursor. Several cursors may have open results at the same time."""
+        self._check_open()
+        return Cursor(self, self._gateway)
+
+    def execute(self, operation: str, parameters: Any = None) -> Cursor:
+        """Runs a statement in a new cursor, and returns the cursor."""
+        return self.cursor().execute(operation, parameters)
+
+    def commit(self) -> None:
+        """Does nothing, because each statement has committed already."""
+        self._check_open()
+
+    def rollback(self) -> None:
+        """Does nothing, because there is nothing to undo."""
+        self._check_open()
+
+    def close(self) -> None:
+        """Ends all statements and the session. Cursors cannot be used any more. May be called more than once."""
+        self._gateway.close()
+
+    def adbc_get_table_schema(
+        self, table_name: str, *, catalog_filter: str | None = None, db_schema_filter: str | None = None
+    ) -> pa.Schema:
+        """Returns the columns of a table or view. It is named as in the ADBC driver. There is only one catalog.
+
+        Raises `ProgrammingError` if there is no table with exactly these names.
+        """
+        self._check_open()
+        with translated:
+            tables = self._gateway.metadata(get_tables(table_name, db_schema_filter))
+            if tables is None:
+                raise errors.NotFoundError(f'there is no table "{table_name}"', sqlstate="42P01")
+        return pa.ipc.read_schema(tables.column("table_schema")[0].as_buffer())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._gateway.is_closed:
+            raise ProgrammingError("the connection is closed")
