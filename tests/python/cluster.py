@@ -12,8 +12,9 @@ import volary
 ADMIN_PASSWORD = "correct horse battery"
 PASSWORD = "a password of a user"
 
-# With this interval, the gateway soon knows the addresses that workers report.
-SETTINGS = {"VOLARY_GATEWAY__CLUSTER__HEARTBEAT_INTERVAL": "100ms"}
+# With this interval, the gateway soon knows the addresses that workers report. A shorter one costs processor time all
+# the time, and each process that runs tests has a cluster.
+SETTINGS = {"VOLARY_GATEWAY__CLUSTER__HEARTBEAT_INTERVAL": "500ms"}
 # The settings of a cluster with users.
 SECURED = {"VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": ADMIN_PASSWORD, "VOLARY_LOG__FILTER": "debug,h2=info,hyper=info"}
 

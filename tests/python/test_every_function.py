@@ -33,7 +33,7 @@ CALLS = 4000
 """Number of calls that each client makes if no time is given."""
 SEED = os.environ.get("VOLARY_FUNCTION_SEED", "1")
 CLIENTS = 4
-TIMEOUT_SECONDS = 2
+TIMEOUT_SECONDS = 1
 LATE_SECONDS = 1
 """Maximum time by which a statement may end after its timeout, in addition to the delays of the machine."""
 LOOK_SECONDS = 1

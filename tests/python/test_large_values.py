@@ -15,7 +15,9 @@ pytestmark = pytest.mark.server
 CLIENTS = 4
 # The limit is small enough that several values below it fit into the memory of the nodes.
 MAX_VALUE = "64MiB"
-ADDRESS_SPACE = 6 << 30
+# A batch with large values in all of its rows needs more address space than a node may add.
+MORE_ADDRESS_SPACE = 3 << 30
+ROWS = 4500
 # The gateway computes constants while it plans a statement. A worker computes from the values of a table.
 ON_GATEWAY, ON_WORKER = "2000000000", "(k * 0 + 2000000000)"
 LARGE = [
@@ -46,7 +48,7 @@ def small_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]
     settings = {"VOLARY_GATEWAY__QUERY__MAX_VALUE": MAX_VALUE, "VOLARY_WORKER__EXECUTION__MAX_VALUE": MAX_VALUE}
     with Processes(tmp_path_factory.mktemp("small"), settings) as processes:
         for node in (processes.gateway, processes.add_worker()):
-            node.running().limit_address_space(ADDRESS_SPACE)
+            node.running().limit_growth(MORE_ADDRESS_SPACE)
         create_nests(processes)
         yield processes
 
@@ -72,37 +74,38 @@ def test_what_is_too_large_is_refused_and_nobody_ends(small_nodes, made, count, 
 
 @pytest.fixture(scope="module")
 def many(small_nodes: Processes) -> str:
-    """The name of a table with the numbers from 1 to 9,000."""
+    """The name of a table with the numbers from 1 to 4,500."""
     small_nodes.sql("CREATE TABLE many (k BIGINT NOT NULL) WITH (shard_key = 'k', shards = 1)")
-    small_nodes.sql("INSERT INTO many SELECT value FROM generate_series(1, 9000)")
+    small_nodes.sql(f"INSERT INTO many SELECT value FROM generate_series(1, {ROWS})")
     return "many"
 
 
 def test_a_large_constant_stands_beside_few_rows_at_once(small_nodes, many):
     """A list of 100,000 numbers in each row of a batch needs more memory than the worker has."""
     removed = f"SELECT min(cardinality(array_remove(range(0, 100000), k))), count(*) FROM {many} WHERE k > 0"
-    assert small_nodes.sql(removed) == [(99_999, 9000)]
+    assert small_nodes.sql(removed) == [(99_999, ROWS)]
 
 
-@pytest.mark.parametrize("rows", ["many WHERE k > 0", "generate_series(1, 9000) t(k)"], ids=["worker", "gateway"])
+@pytest.mark.parametrize("rows", ["many WHERE k > 0", f"generate_series(1, {ROWS}) t(k)"], ids=["worker", "gateway"])
 def test_rows_with_large_values_are_made_few_at_once(small_nodes, many, rows):
-    """All rows of a batch together would have 330 MB or 8 GB, but only 256 MiB are allowed at once."""
+    """All rows of a batch together would have 360 MB or 4.5 GB, but only 256 MiB are allowed at once."""
     with small_nodes.connect() as connection:
-        batches = connection.sql(f"SELECT repeat('ab', 20000 + k % 2) AS v FROM {rows}").batches()
+        batches = connection.sql(f"SELECT repeat('ab', 40000 + k % 2) AS v FROM {rows}").batches()
         lengths = [len(value) for batch in batches for value in batch.column(0).to_pylist()]
-    assert sorted(lengths) == [40_000] * 4500 + [40_002] * 4500
+    assert sorted(lengths) == [80_000] * (ROWS // 2) + [80_002] * (ROWS // 2)
+    source = rows.replace(" WHERE k > 0", "")
     for query, expected in {
-        f"SELECT sum(length(repeat('x', 1000000 + k % 2))) FROM {rows}": 9000 * 1_000_000 + 4500,
-        f"SELECT count(*) FROM {rows.replace(' WHERE k > 0', '')} WHERE length(repeat('x', 1000000 + k)) % 3 = 0": 3000,
+        f"SELECT sum(length(repeat('x', 1000000 + k % 2))) FROM {rows}": ROWS * 1_000_000 + ROWS // 2,
+        f"SELECT count(*) FROM {source} WHERE length(repeat('x', 1000000 + k)) % 3 = 0": ROWS // 3,
     }.items():
         assert small_nodes.sql(query) == [(expected,)]
 
 
-@pytest.mark.parametrize("rows", ["many", "generate_series(1, 9000) t(k)"], ids=["worker", "gateway"])
+@pytest.mark.parametrize("rows", ["many", f"generate_series(1, {ROWS}) t(k)"], ids=["worker", "gateway"])
 def test_joins_make_few_copies_of_a_large_value_at_once_or_refuse_it(small_nodes, many, rows):
     """A value of one megabyte in each row of a batch needs more memory than a node has."""
     large = "(SELECT repeat('x', 1000000) AS v, 7 AS n) a"
-    assert small_nodes.sql(f"SELECT max(length(v || k)), count(*) FROM {large}, {rows}") == [(1_000_004, 9000)]
+    assert small_nodes.sql(f"SELECT max(length(v || k)), count(*) FROM {large}, {rows}") == [(1_000_004, ROWS)]
     for copied in (
         f"SELECT max(length(v || k)) FROM {large} JOIN {rows} ON a.n + 0.5 < k",
         f"SELECT max(length(v || k)) FROM {rows} LEFT JOIN {large} ON a.n = k % 10",

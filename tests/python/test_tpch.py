@@ -18,7 +18,7 @@ from reference import assert_same_rows, ordered_by
 import volary
 
 QUERIES = Path(__file__).resolve().parents[1] / "queries" / "tpch"
-SCALE = os.environ.get("VOLARY_TPCH_SCALE", "0.1")
+SCALE = os.environ.get("VOLARY_TPCH_SCALE", "0.05")
 TABLES = ("region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem")
 
 
@@ -68,6 +68,8 @@ def test_a_query_finds_what_datafusion_alone_finds(tpch_cluster, tpch_expected, 
     expected = pq.read_table(tpch_expected / f"{name}.parquet")
     actual = tpch_cluster.sql(query).to_arrow()
     assert expected.num_rows > 0, "a query without rows tests nothing"
+    # DataFusion alone has other names for expressions.
+    expected = expected.rename_columns(actual.column_names)
     assert_same_rows(actual, expected, ordered_by(query, actual.schema))
 
 

@@ -33,7 +33,7 @@ SLACK = 8 * MIB
 """Growth of a process because of its other work and its detailed log, in bytes."""
 CHECKS = 2 * 19 * MIB
 """Memory that Argon2 takes, in bytes. Two passwords are checked at the same time."""
-WAITING = 200
+WAITING = 100
 REFUSED, TOO_LATE = StatusCode.RESOURCE_EXHAUSTED, StatusCode.DEADLINE_EXCEEDED
 
 
