@@ -21,8 +21,6 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
     ObjectName, Query, SetExpr, Statement as Ast, TableObject, visit_relations,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use parking_lot::Mutex;
 use volary_catalog::access::{Privilege, Rights};
 use volary_catalog::{CatalogState, Table, View, format_parameters};
@@ -48,6 +46,7 @@ use crate::sql::saved_query::{
     PlannedBody, SavedQueries, find_calls, is_plain_call, parse_with_types,
 };
 use crate::sql::shape::ShapeLimits;
+use crate::sql::syntax::parse_query;
 use crate::sql::width;
 use crate::sql::{depth, expansion, unsupported};
 use crate::system_tables::{self, SystemSchema};
@@ -288,9 +287,7 @@ impl StatementContext {
             }
             let select_all = format!("SELECT * FROM {name}");
             self.public_schema.views.lock().insert(name, view);
-            let parser = Parser::new(&GenericDialect {}).try_with_sql(&select_all);
-            let all = parser.and_then(|mut parser| parser.parse_query());
-            insert.source = Some(all.map_err(DataFusionError::from)?);
+            insert.source = Some(parse_query(&select_all)?);
         }
         Ok(statement)
     }

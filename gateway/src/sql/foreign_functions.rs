@@ -6,11 +6,10 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident,
     ObjectName, TimezoneInfo, Value,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use volary_flight_proto::{Error, Result};
 
 use super::names::{identifier, object_name};
+use super::syntax::{cast, parse_data_type};
 
 /// Functions with another name, and the same arguments.
 const NAMES: [(&str, &str); 14] = [
@@ -282,10 +281,7 @@ fn odbc_type(name: &str) -> Result<DataType> {
         plain => plain,
     }
     .to_owned();
-    Parser::new(&GenericDialect {})
-        .try_with_sql(&plain)
-        .and_then(|mut parser| parser.parse_data_type())
-        .map_err(|_| Error::invalid(format!("there is no type {name}")))
+    parse_data_type(&plain).map_err(|_| Error::invalid(format!("there is no type {name}")))
 }
 
 fn call(name: &str, arguments: Vec<Expr>) -> Expr {
@@ -304,16 +300,6 @@ fn call(name: &str, arguments: Vec<Expr>) -> Expr {
         over: None,
         within_group: Vec::new(),
     })
-}
-
-fn cast(kind: CastKind, expression: Expr, data_type: DataType) -> Expr {
-    Expr::Cast {
-        kind,
-        expr: Box::new(expression),
-        data_type,
-        array: false,
-        format: None,
-    }
 }
 
 fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {

@@ -3,6 +3,8 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
 use super::tokens::is_keyword;
 
+const SPACE: Token = Token::Whitespace(Whitespace::Space);
+
 /// Names that the standard writes without parentheses, and other databases with them.
 const WITHOUT_PARENTHESES: [Keyword; 4] = [
     Keyword::CURRENT_CATALOG,
@@ -36,8 +38,7 @@ pub(super) fn rewrite(tokens: &mut Vec<TokenWithSpan>) {
     if tokens.iter().any(|token| token.token == Token::LBrace) {
         unwrap_braces(tokens);
     }
-    let mut position = 0;
-    while position < tokens.len() {
+    for position in 0..tokens.len() {
         let is_name = WITHOUT_PARENTHESES
             .iter()
             .any(|keyword| is_keyword(&tokens[position].token, *keyword));
@@ -47,21 +48,23 @@ pub(super) fn rewrite(tokens: &mut Vec<TokenWithSpan>) {
             && let Some(close) = next(tokens, open)
             && tokens[close].token == Token::RParen
         {
-            tokens.drain(position + 1..=close);
+            tokens[open].token = SPACE;
+            tokens[close].token = SPACE;
         }
-        position += 1;
     }
+}
+
+fn is_meant(token: &TokenWithSpan) -> bool {
+    !matches!(token.token, Token::Whitespace(_))
 }
 
 /// Returns the position of the next token that is no space and no comment.
 fn next(tokens: &[TokenWithSpan], after: usize) -> Option<usize> {
-    let is_meant = |token: &TokenWithSpan| !matches!(token.token, Token::Whitespace(_));
     let found = tokens[after + 1..].iter().position(is_meant);
     found.map(|found| after + 1 + found)
 }
 
 fn rewrite_set_schema(tokens: &mut Vec<TokenWithSpan>) {
-    let is_meant = |token: &TokenWithSpan| !matches!(token.token, Token::Whitespace(_));
     let Some(first) = tokens.iter().position(is_meant) else {
         return;
     };
@@ -90,32 +93,35 @@ fn rewrite_tables(tokens: &mut Vec<TokenWithSpan>) {
                 .iter()
                 .any(|keyword| is_keyword(before, *keyword))
     };
-    let mut before: Option<usize> = None;
-    let mut found = Vec::new();
-    for (position, token) in tokens.iter().enumerate() {
-        if matches!(token.token, Token::Whitespace(_)) {
-            continue;
-        }
-        if is_keyword(&token.token, Keyword::TABLE)
-            && before.is_none_or(|before| begins_query(&tokens[before].token))
-        {
-            found.push(position);
-        }
-        before = Some(position);
+    if !tokens
+        .iter()
+        .any(|token| is_keyword(&token.token, Keyword::TABLE))
+    {
+        return;
     }
-    for position in found.into_iter().rev() {
-        let span = tokens[position].span;
-        let space = || Token::Whitespace(Whitespace::Space);
-        let selected = [
-            Token::make_keyword("SELECT"),
-            space(),
-            Token::Mul,
-            space(),
-            Token::make_keyword("FROM"),
-        ];
-        let selected = selected.map(|token| TokenWithSpan::new(token, span));
-        tokens.splice(position..=position, selected);
+    let mut may_begin = true;
+    let mut rewritten = Vec::with_capacity(tokens.len());
+    for token in tokens.drain(..) {
+        let may_begin_next = if is_meant(&token) {
+            begins_query(&token.token)
+        } else {
+            may_begin
+        };
+        if may_begin && is_keyword(&token.token, Keyword::TABLE) {
+            let selected = [
+                Token::make_keyword("SELECT"),
+                SPACE,
+                Token::Mul,
+                SPACE,
+                Token::make_keyword("FROM"),
+            ];
+            rewritten.extend(selected.map(|selected| TokenWithSpan::new(selected, token.span)));
+        } else {
+            rewritten.push(token);
+        }
+        may_begin = may_begin_next;
     }
+    *tokens = rewritten;
 }
 
 /// Removes the braces of `{oj …}` and `{escape …}`, and the word OJ.
@@ -147,6 +153,6 @@ fn unwrap_braces(tokens: &mut [TokenWithSpan]) {
         }
     }
     for position in removed {
-        tokens[position].token = Token::Whitespace(Whitespace::Space);
+        tokens[position].token = SPACE;
     }
 }

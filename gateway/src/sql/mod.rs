@@ -35,7 +35,7 @@ pub mod shape;
 /// standard says.
 mod standard;
 /// Provides the helpers that all parts of the parser share.
-mod syntax;
+pub(crate) mod syntax;
 /// Classifies tokens.
 mod tokens;
 /// Defines the statements BEGIN, COMMIT and ROLLBACK.

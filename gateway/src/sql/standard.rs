@@ -5,12 +5,10 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Fetch, LimitClause, Query, SetExpr, Statement as Ast, Top, TopQuantity,
     Value, VisitMut, VisitorMut,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use volary_exec::instants::{EXPLICIT_UTC, is_utc};
 use volary_flight_proto::{Error, Result};
 
-use super::syntax::syntax_error;
+use super::syntax::parse_query;
 use super::{foreign_functions, session_statement};
 
 /// Rewrites FETCH and TOP to LIMIT, calls of functions of other databases to DataFusion's, SHOW of
@@ -24,9 +22,7 @@ pub(super) fn rewrite(statement: &mut DfStatement) -> Result<()> {
     match statement {
         DfStatement::Statement(ast) => {
             if let Some(query) = session_statement::query_of_show(ast)? {
-                let parser = Parser::new(&GenericDialect {}).try_with_sql(&query);
-                let query = parser.and_then(|mut parser| parser.parse_query());
-                **ast = Ast::Query(query.map_err(syntax_error)?);
+                **ast = Ast::Query(parse_query(&query)?);
             }
             rewrite_ast(ast)
         }
@@ -38,7 +34,7 @@ pub(super) fn rewrite(statement: &mut DfStatement) -> Result<()> {
 /// Rewrites a statement: see [`rewrite`].
 ///
 /// # Errors
-/// Those of [`rewrite`].
+/// Returns the errors of [`rewrite`].
 pub(super) fn rewrite_ast(ast: &mut Ast) -> Result<()> {
     if let Ast::Insert(insert) = ast
         && let Some(source) = &mut insert.source

@@ -1,4 +1,4 @@
-use datafusion::sql::sqlparser::ast::Expr;
+use datafusion::sql::sqlparser::ast::{CastKind, DataType, Expr, Query};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use volary_flight_proto::{Error, Result, SqlState};
@@ -16,6 +16,40 @@ pub(crate) fn parse_expression(text: &str) -> Result<Expr> {
         .try_with_sql(text)
         .and_then(|mut parser| parser.parse_expr())
         .map_err(syntax_error)
+}
+
+/// Parses a query.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` with the position of the error.
+pub(crate) fn parse_query(text: &str) -> Result<Box<Query>> {
+    Parser::new(&GenericDialect {})
+        .with_recursion_limit(RECURSION_LIMIT)
+        .try_with_sql(text)
+        .and_then(|mut parser| parser.parse_query())
+        .map_err(syntax_error)
+}
+
+/// Parses a data type as SQL writes it.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` with the position of the error.
+pub(crate) fn parse_data_type(text: &str) -> Result<DataType> {
+    Parser::new(&GenericDialect {})
+        .try_with_sql(text)
+        .and_then(|mut parser| parser.parse_data_type())
+        .map_err(syntax_error)
+}
+
+/// Builds a cast of an expression.
+pub(crate) fn cast(kind: CastKind, expression: Expr, data_type: DataType) -> Expr {
+    Expr::Cast {
+        kind,
+        expr: Box::new(expression),
+        data_type,
+        array: false,
+        format: None,
+    }
 }
 
 /// Converts an error of the parser into an error for the user.

@@ -9,12 +9,11 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::DataFusionError;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::Expr;
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Query};
+use datafusion::sql::sqlparser::ast::{CastKind, Expr as SqlExpr, Query};
 use volary_catalog::QueryParameter;
 use volary_flight_proto::{Error, Result};
 
-use super::body::{cast, parse_data_type};
-use crate::sql::syntax::parse_expression;
+use crate::sql::syntax::{cast, parse_data_type, parse_expression};
 use crate::sql::visit::{QueryVisitor, visit_node};
 
 /// Refuses an argument that contains a query, before it is planned.
@@ -93,7 +92,7 @@ pub(crate) fn check_defaults(state: &SessionState, parameters: &[QueryParameter]
 fn check_default(state: &SessionState, default: &str, wanted: &str) -> Result<()> {
     let default = parse_expression(default)?;
     check_unplanned(&default)?;
-    let wanted = cast(default, parse_data_type(wanted)?).to_string();
+    let wanted = cast(CastKind::Cast, default, parse_data_type(wanted)?).to_string();
     let planned = state.create_logical_expr(&wanted, &DFSchema::empty());
     let planned = planned.map_err(|error: DataFusionError| Error::from(error))?;
     check_planned(&planned)?;

@@ -11,14 +11,12 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, Expr as SqlExpr, Statement as Ast, Value, VisitMut, VisitorMut,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use volary_catalog::{QueryParameter, format_parameters};
 use volary_flight_proto::{Error, Result};
 
 use crate::sql::headings::{Marked, name_columns};
 use crate::sql::standard;
-use crate::sql::syntax::{RECURSION_LIMIT, syntax_error};
+use crate::sql::syntax::{cast, parse_data_type, parse_query};
 
 /// Maximum number of expression nodes of all arguments together. An argument counts as often as its
 /// parameter occurs in the query.
@@ -124,13 +122,7 @@ pub(crate) fn parse_with_types(sql: &str, parameters: &[QueryParameter]) -> Resu
             parse_data_type(&parameter.data_type)?,
         );
     }
-    let dialect = GenericDialect {};
-    let query = Parser::new(&dialect)
-        .with_recursion_limit(RECURSION_LIMIT)
-        .try_with_sql(sql)
-        .and_then(|mut parser| parser.parse_query())
-        .map_err(syntax_error)?;
-    let mut ast = Ast::Query(query);
+    let mut ast = Ast::Query(parse_query(sql)?);
     standard::rewrite_ast(&mut ast)?;
     // The columns are named before the casts are there, which the user has not written.
     let mut statement = DfStatement::Statement(Box::new(ast));
@@ -155,26 +147,6 @@ pub(crate) fn parse_with_types(sql: &str, parameters: &[QueryParameter]) -> Resu
         )));
     }
     Ok(statement)
-}
-
-/// Parses a data type as SQL writes it.
-pub(super) fn parse_data_type(text: &str) -> Result<DataType> {
-    let dialect = GenericDialect {};
-    Parser::new(&dialect)
-        .try_with_sql(text)
-        .and_then(|mut parser| parser.parse_data_type())
-        .map_err(syntax_error)
-}
-
-/// Builds a cast of an expression.
-pub(super) fn cast(expression: SqlExpr, data_type: DataType) -> SqlExpr {
-    SqlExpr::Cast {
-        kind: CastKind::Cast,
-        expr: Box::new(expression),
-        data_type,
-        array: false,
-        format: None,
-    }
 }
 
 struct ParameterTyper<'a> {
@@ -205,7 +177,7 @@ impl VisitorMut for ParameterTyper<'_> {
         *text = format!("${name}");
         self.used.insert(name);
         let placeholder = expression.clone();
-        *expression = cast(placeholder, data_type.clone());
+        *expression = cast(CastKind::Cast, placeholder, data_type.clone());
         ControlFlow::Continue(())
     }
 }

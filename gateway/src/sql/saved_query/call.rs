@@ -11,7 +11,7 @@ use datafusion::logical_expr::planner::{
 };
 use datafusion::logical_expr::{Cast, Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{
-    Expr as SqlExpr, FunctionArg, FunctionArgExpr, TableFactor, TableFunctionArgs,
+    CastKind, Expr as SqlExpr, FunctionArg, FunctionArgExpr, TableFactor, TableFunctionArgs,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -20,9 +20,9 @@ use volary_catalog::{QueryParameter, format_parameters};
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::argument::{check_planned, check_unplanned};
-use super::body::{PlannedBody, cast, parse_data_type};
+use super::body::PlannedBody;
 use crate::sql::names::{identifier, object_name};
-use crate::sql::syntax::parse_expression;
+use crate::sql::syntax::{cast, parse_data_type, parse_expression};
 use crate::sql::tokens::is_keyword;
 
 /// Replaces `CALL name(…)` by `SELECT * FROM name(…)`, also within EXPLAIN.
@@ -123,7 +123,8 @@ fn plan_call(
     for (parameter, argument) in arguments {
         let wanted = parse_data_type(&parameter.data_type)?;
         check_unplanned(&argument)?;
-        let argument = context.sql_to_expr(cast(argument, wanted), &DFSchema::empty())?;
+        let argument =
+            context.sql_to_expr(cast(CastKind::Cast, argument, wanted), &DFSchema::empty())?;
         let nodes = check_planned(&argument)?;
         values.insert(parameter.name.clone(), (with_type(argument), nodes));
     }
