@@ -4,6 +4,8 @@
 
 /// Makes and reads the bearer tokens with which clients continue their sessions.
 mod bearer;
+/// Runs what takes a lot of memory, so that the allocator keeps little of it.
+mod hash_threads;
 /// Hashes and checks passwords, and remembers those that were right a moment ago.
 pub(crate) mod passwords;
 /// Makes clients wait after failed logins.
@@ -117,11 +119,12 @@ impl Login {
     /// Creates a login for the users in the catalog.
     ///
     /// # Errors
-    /// `DATA_LOSS` if the catalog's key for tokens is damaged.
+    /// `DATA_LOSS` if the catalog's key for tokens is damaged. `RESOURCE_EXHAUSTED` if the system
+    /// gives no threads.
     pub fn new(catalog: Catalog, config: &config::Security) -> Result<Self> {
         Ok(Self {
             allows_anonymous: config.allow_anonymous,
-            passwords: Arc::default(),
+            passwords: Arc::new(Passwords::new()?),
             throttle: Throttle::default(),
             closed_sessions: Cache::builder()
                 .max_capacity(MAX_CLOSED_SESSIONS)

@@ -1,5 +1,5 @@
 //! Argon2id is slow and takes memory on purpose (some 20 ms and 19 MiB). So only a few hashes are
-//! computed at a time, on other threads than those that serve connections. If a client shows its
+//! computed at a time, on threads of their own. If a client shows its
 //! password with each call, the password is not checked each time.
 
 use std::net::IpAddr;
@@ -13,6 +13,8 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::admission::Admission;
 
 use volary_catalog::access::PrincipalRecord;
+
+use super::hash_threads::HashThreads;
 
 /// Maximum number of passwords that are checked at the same time.
 const MAX_CONCURRENT_CHECKS: usize = 2;
@@ -32,6 +34,7 @@ const MIN_CHARS: usize = 8;
 /// Hashes and checks passwords.
 #[derive(Debug)]
 pub struct Passwords {
+    threads: HashThreads,
     /// Turns to check passwords. They go to one address after the other, whether or not the users
     /// exist. So somebody who floods a gateway with names learns nothing about the names, and does
     /// not delay clients at other addresses.
@@ -56,9 +59,14 @@ pub(crate) fn check_new_password(password: &str) -> Result<()> {
     Ok(())
 }
 
-impl Default for Passwords {
-    fn default() -> Self {
-        Self {
+impl Passwords {
+    /// Knows no password that is right yet.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` if the system gives no threads.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            threads: HashThreads::new(MAX_CONCURRENT_CHECKS)?,
             check_turns: Admission::new("passwords", MAX_CONCURRENT_CHECKS, MAX_WAITING)
                 .with_max_waiting_per_session(MAX_WAITING_PER_ADDRESS),
             hash_turns: Admission::new("new passwords", 1, MAX_WAITING),
@@ -67,18 +75,16 @@ impl Default for Passwords {
                 .time_to_live(VERIFIED_FOR)
                 .build(),
             key: Key::random(),
-        }
+        })
     }
-}
 
-impl Passwords {
     /// Hashes a new password. Returns a PHC string, which shown passwords are checked against.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many passwords wait.
     pub async fn hash(&self, password: &str) -> Result<String> {
         let password = password.to_owned();
-        let hashed = run_in_turn(&self.hash_turns, None, move || {
+        let hashed = self.run_in_turn(&self.hash_turns, None, move || {
             let hash = Argon2::default().hash_password(password.as_bytes());
             hash.map(|hash| hash.to_string())
         });
@@ -105,7 +111,7 @@ impl Passwords {
     ) -> Result<bool> {
         let hash = user.and_then(|user| user.password.clone());
         let shown = password.to_owned();
-        let is_right = run_in_turn(&self.check_turns, address, move || match hash {
+        let is_right = self.run_in_turn(&self.check_turns, address, move || match hash {
             Some(hash) => PasswordHash::new(&hash).is_ok_and(|hash| {
                 Argon2::default()
                     .verify_password(shown.as_bytes(), &hash)
@@ -131,34 +137,29 @@ impl Passwords {
         hasher.update(password.as_bytes());
         *hasher.finalize().as_bytes()
     }
-}
 
-/// Waits for a turn of this address, and then does `work` on a blocking thread.
-async fn run_in_turn<T: Send + 'static>(
-    turns: &Admission,
-    address: Option<IpAddr>,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T> {
-    let turn = tokio::time::timeout(MAX_WAIT, turns.enter_session(&address)).await;
-    let turn = turn.ok().and_then(Result::ok).ok_or_else(|| {
-        Error::new(
-            ErrorCode::ResourceExhausted,
-            "too many passwords are being checked; try again in a moment",
-        )
-    })?;
-    // If a client goes away, its turn lasts until the work is done. Otherwise, too many hashes
-    // could be computed at a time.
-    let work = move || {
-        let _turn = turn;
-        work()
-    };
-    tokio::task::spawn_blocking(work).await.map_err(|source| {
-        Error::with_source(
-            ErrorCode::Internal,
-            "a password could not be checked",
-            source,
-        )
-    })
+    /// Waits for a turn of this address, and then does `work` on one of the threads.
+    async fn run_in_turn<T: Send + 'static>(
+        &self,
+        turns: &Admission,
+        address: Option<IpAddr>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
+        let turn = tokio::time::timeout(MAX_WAIT, turns.enter_session(&address)).await;
+        let turn = turn.ok().and_then(Result::ok).ok_or_else(|| {
+            Error::new(
+                ErrorCode::ResourceExhausted,
+                "too many passwords are being checked; try again in a moment",
+            )
+        })?;
+        // If a client goes away, its turn lasts until the work is done. Otherwise, too many hashes
+        // could be waiting for the threads.
+        let work = move || {
+            let _turn = turn;
+            work()
+        };
+        self.threads.run(work).await
+    }
 }
 
 #[cfg(test)]
@@ -184,7 +185,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_password_is_right_and_only_until_it_is_changed() {
-        let passwords = Passwords::default();
+        let passwords = Passwords::new().unwrap();
         let hash = passwords.hash("correct horse").await.unwrap();
         assert!(hash.starts_with("$argon2id$"), "{hash}");
         assert_ne!(hash, passwords.hash("correct horse").await.unwrap());
@@ -209,7 +210,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_flood_from_one_address_tells_nothing_of_names_and_delays_nobody_elsewhere() {
-        let passwords = Passwords::default();
+        let passwords = Passwords::new().unwrap();
         let kea = user(Some(passwords.hash("correct horse").await.unwrap()), 1);
         let checks = MAX_CONCURRENT_CHECKS + MAX_WAITING_PER_ADDRESS + 4;
         let here = Some(IpAddr::from([127, 0, 0, 1]));

@@ -17,6 +17,7 @@ use super::*;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::engine::StatementOutcome;
+use crate::login::Passwords;
 
 const WORKERS: u64 = 5;
 
@@ -68,7 +69,7 @@ impl Fixture {
             cluster,
             handles.clone(),
             env,
-            Arc::default(),
+            Arc::new(Passwords::new().unwrap()),
         )
         .unwrap();
         let fixture = Self {
