@@ -4,7 +4,7 @@ use arrow::datatypes::SchemaRef;
 use volary_flight_proto::write::SHARD_COLUMN;
 use volary_flight_proto::{Error, Result};
 
-use crate::shard_key;
+use crate::{Declarations, shard_key};
 
 /// Maximum number of shards of a table. Each shard has its own files, and tickets list the shards,
 /// so more shards would only add costs.
@@ -22,6 +22,8 @@ pub struct TableDefinition {
     /// Positions of the columns that segments are sorted by. If it is empty, segments are sorted by
     /// the shard key.
     pub sort_key: Vec<usize>,
+    /// Defaults, constraints and comments.
+    pub declarations: Declarations,
 }
 
 /// The distribution of the rows of a table that is to be created.
@@ -111,7 +113,9 @@ impl TableDefinition {
                 ));
             }
         }
-        Ok(())
+        self.declarations
+            .check(&self.schema)
+            .map_err(|error| error.at(format!("table \"{}\"", self.name)))
     }
 
     fn check_shard_key(&self, key: usize) -> Result<()> {

@@ -14,6 +14,8 @@
 
 /// Decides who may log in, and what they may do.
 pub mod access;
+/// Describes what a table declares besides its columns: defaults, constraints and comments.
+mod declarations;
 /// Describes a table that a statement creates.
 mod definition;
 /// Holds a change of the catalog while it is decided: the future state, and the records that lead
@@ -57,6 +59,9 @@ mod write_summary;
 /// Opens and commits writes, aborts failed ones, and forgets them when their rows are deleted.
 mod writes;
 
+pub use declarations::{
+    Constraint, ConstraintKind, Declarations, ForeignKey, MAX_CONSTRAINTS, ReferentialAction,
+};
 pub use definition::{DefinitionKind, IfExists, TableDefinition};
 pub use lineage::LineageVerdict;
 pub use open_write::OpenWrite;

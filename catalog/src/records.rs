@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use super::declarations::Declarations;
+
 /// The newest format of records. It grows only with a change that an older release must not ignore.
-pub(super) const NEWEST_FORMAT: u32 = 5;
+pub(super) const NEWEST_FORMAT: u32 = 6;
 
 /// The format that the first release reads.
 const FIRST_FORMAT: u32 = 1;
@@ -26,6 +28,9 @@ const FOURTH_FORMAT: u32 = 4;
 /// The format of incarnations. An older release would give out numbers of writes that no worker
 /// expects.
 const FIFTH_FORMAT: u32 = 5;
+
+/// The format of tables with defaults or checks. An older release would write other rows.
+const SIXTH_FORMAT: u32 = 6;
 
 /// A record, and the key that it is stored under.
 pub(super) trait Record: Serialize + DeserializeOwned {
@@ -142,6 +147,9 @@ pub(super) struct TableRecord {
     pub(super) owner: Option<String>,
     /// Time of creation, in milliseconds since 1970.
     pub(super) created_at_ms: i64,
+    /// Defaults, constraints and comments.
+    #[serde(default, skip_serializing_if = "Declarations::is_empty")]
+    pub(super) declarations: Declarations,
 }
 
 /// The distribution of a table's rows.
@@ -363,6 +371,7 @@ impl Record for TableRecord {
 
     fn format(&self) -> u32 {
         match self.kind {
+            _ if self.declarations.change_writes() => SIXTH_FORMAT,
             _ if self.replaces => SECOND_FORMAT,
             TableKind::Sharded { key: None, .. } => SECOND_FORMAT,
             TableKind::Sharded { .. } | TableKind::Reference { .. } => FIRST_FORMAT,
@@ -464,6 +473,7 @@ mod tests {
             replaces: false,
             owner: None,
             created_at_ms: 0,
+            declarations: Declarations::default(),
         };
         for (key, part) in [
             (Some(0), r#"{"format":1,"#),

@@ -7,6 +7,7 @@ use volary_flight_proto::ticket::fingerprint;
 use volary_flight_proto::write::TableDescription;
 use volary_flight_proto::{Result, ipc};
 
+use super::declarations::Declarations;
 use super::records::{
     PlacementRecord, QueryParameter, Record, TableKind, TableRecord, TableState, ViewRecord,
     damaged, format_parameters,
@@ -84,6 +85,21 @@ impl Table {
     pub(super) fn with_owner(&self, owner: &str) -> Self {
         let mut record = self.record.as_ref().clone();
         record.owner = Some(owner.to_owned());
+        Self {
+            record: Arc::new(record),
+            ..self.clone()
+        }
+    }
+
+    /// Returns the defaults, constraints and comments of the table.
+    pub fn declarations(&self) -> &Declarations {
+        &self.record.declarations
+    }
+
+    /// Returns the same table with other declarations.
+    pub(super) fn with_declarations(&self, declarations: Declarations) -> Self {
+        let mut record = self.record.as_ref().clone();
+        record.declarations = declarations;
         Self {
             record: Arc::new(record),
             ..self.clone()

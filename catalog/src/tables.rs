@@ -4,12 +4,14 @@ use volary_flight_proto::ids::{TableId, WorkerId};
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use super::access::Rights;
+use super::declarations::Declarations;
 use super::definition::{DefinitionKind, IfExists, TableDefinition};
 use super::draft::Draft;
 use super::open_write::OpenWrite;
 use super::records::{
     PlacementRecord, TableKind, TableRecord, TableState, WriteRecord, WriteState,
 };
+use super::state::CatalogState;
 use super::statistics::TableStatistics;
 use super::table::Table;
 use super::{Catalog, encoding, name, now_ms, shard_placement};
@@ -139,6 +141,41 @@ impl Catalog {
     }
 }
 
+impl Catalog {
+    /// Changes the defaults, constraints or comments of a table. `alter` returns the new ones. `by`
+    /// holds the rights of the user who runs the statement.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` if the table does not exist, `PERMISSION_DENIED` if it belongs to somebody else,
+    /// `INVALID_ARGUMENT` for declarations that do not fit the table, and the errors of `alter` and
+    /// of the store.
+    pub async fn alter_declarations(
+        &self,
+        name: &str,
+        by: &Arc<Rights>,
+        alter: impl Fn(&CatalogState, &Table) -> Result<Declarations> + Send + Sync + 'static,
+    ) -> Result<()> {
+        let (name, by) = (name.to_owned(), Arc::clone(by));
+        self.change(move |draft| {
+            let state = draft.state();
+            let by = state.access.current_rights(&by)?;
+            state.check_owner(&name, &by)?;
+            let Some(table) = state.table(&name) else {
+                return Err(Error::invalid(format!(
+                    "{name} is not a table; only tables have defaults and constraints"
+                )));
+            };
+            let declarations = alter(state, table)?;
+            declarations
+                .check(table.schema())
+                .map_err(|error| error.at(format!("table \"{name}\"")))?;
+            let altered = Arc::new(table.with_declarations(declarations));
+            draft.put_table(&altered)
+        })
+        .await
+    }
+}
+
 /// Refuses to replace a table of another owner. A user who may not see that table only learns that
 /// its name is taken.
 fn check_may_replace(draft: &Draft, table: &Table, by: &Rights) -> Result<()> {
@@ -212,6 +249,7 @@ fn new_table(
         replaces,
         owner,
         created_at_ms: now_ms(),
+        declarations: definition.declarations.clone(),
     };
     let statistics = TableStatistics::empty(shards, fields.len());
     let table = Arc::new(Table::new(record, placement, Arc::new(statistics))?);

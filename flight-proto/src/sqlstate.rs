@@ -32,6 +32,8 @@ pub enum SqlState {
     BadCopyFileFormat,
     /// A column that is NOT NULL would get a NULL.
     NotNullViolation,
+    /// A row for which the condition of a CHECK is false would be written.
+    CheckViolation,
     /// The session or the transaction is read-only.
     ReadOnlySqlTransaction,
     /// The credentials are missing, have expired or belong to no user.
@@ -54,6 +56,8 @@ pub enum SqlState {
     AmbiguousColumn,
     /// The column does not exist.
     UndefinedColumn,
+    /// A foreign key does not fit the table that it refers to.
+    InvalidForeignKey,
     /// Something other than a table, a column or a function does not exist.
     UndefinedObject,
     /// Something other than a table exists already.
@@ -64,6 +68,8 @@ pub enum SqlState {
     UndefinedTable,
     /// A table or view of this name exists already.
     DuplicateTable,
+    /// A table cannot be defined like this.
+    InvalidTableDefinition,
     /// A limit is reached that has no code of its own.
     InsufficientResources,
     /// The disk or the space for spilled rows is full.
@@ -94,7 +100,7 @@ pub enum SqlState {
 
 impl SqlState {
     /// All codes, in the order of their classes.
-    pub const ALL: [SqlState; 39] = [
+    pub const ALL: [SqlState; 42] = [
         Self::ParameterCountMismatch,
         Self::FeatureNotSupported,
         Self::CardinalityViolation,
@@ -105,6 +111,7 @@ impl SqlState {
         Self::InvalidTextRepresentation,
         Self::BadCopyFileFormat,
         Self::NotNullViolation,
+        Self::CheckViolation,
         Self::ReadOnlySqlTransaction,
         Self::InvalidAuthorizationSpecification,
         Self::InvalidPassword,
@@ -118,9 +125,11 @@ impl SqlState {
         Self::UndefinedColumn,
         Self::UndefinedObject,
         Self::DuplicateObject,
+        Self::InvalidForeignKey,
         Self::UndefinedFunction,
         Self::UndefinedTable,
         Self::DuplicateTable,
+        Self::InvalidTableDefinition,
         Self::InsufficientResources,
         Self::DiskFull,
         Self::OutOfMemory,
@@ -149,6 +158,7 @@ impl SqlState {
             Self::InvalidTextRepresentation => "22P02",
             Self::BadCopyFileFormat => "22P04",
             Self::NotNullViolation => "23502",
+            Self::CheckViolation => "23514",
             Self::ReadOnlySqlTransaction => "25006",
             Self::InvalidAuthorizationSpecification => "28000",
             Self::InvalidPassword => "28P01",
@@ -162,9 +172,11 @@ impl SqlState {
             Self::UndefinedColumn => "42703",
             Self::UndefinedObject => "42704",
             Self::DuplicateObject => "42710",
+            Self::InvalidForeignKey => "42830",
             Self::UndefinedFunction => "42883",
             Self::UndefinedTable => "42P01",
             Self::DuplicateTable => "42P07",
+            Self::InvalidTableDefinition => "42P16",
             Self::InsufficientResources => "53000",
             Self::DiskFull => "53100",
             Self::OutOfMemory => "53200",

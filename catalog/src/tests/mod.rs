@@ -83,6 +83,7 @@ fn definition(name: &str, kind: DefinitionKind) -> TableDefinition {
         schema: Arc::new(Schema::new(fields)),
         kind,
         sort_key: Vec::new(),
+        declarations: Declarations::default(),
     }
 }
 

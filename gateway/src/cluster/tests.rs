@@ -423,6 +423,7 @@ async fn workers_are_told_what_is_garbage_until_they_say_that_it_is_deleted() {
             shards: 4,
         },
         sort_key: Vec::new(),
+        declarations: Default::default(),
     };
     let created = catalog
         .create_table(
@@ -480,6 +481,7 @@ async fn reference_table(catalog: &Catalog, worker: WorkerId) -> Arc<Table> {
         schema: Arc::new(schema),
         kind: DefinitionKind::Reference,
         sort_key: Vec::new(),
+        declarations: Default::default(),
     };
     let by = Arc::new(Rights::of_open_cluster("kea"));
     let created = catalog

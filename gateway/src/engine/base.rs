@@ -41,7 +41,8 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
         .with_option_extension(limits)
         .with_create_default_catalog_and_schema(false)
         .with_default_catalog_and_schema(CATALOG, PUBLIC)
-        .with_information_schema(true)
+        // Volary has its own.
+        .with_information_schema(false)
         .with_batch_size(config.query.batch_rows.max(1));
     let session = ValueLimit(config.query.value_limit()).set(session);
     let defaults = SessionStateDefaults::default_scalar_functions();

@@ -37,7 +37,7 @@ use volary_planner::table::ShardedTable;
 
 use super::errors::{has_equal_names, with_advice};
 use super::session::Claimant;
-use super::{Engine, Session, settings};
+use super::{Engine, Session, declarations, settings};
 use crate::cluster::Cluster;
 use crate::sql::headings::{Marked, has_columns_beside_wildcards, name_columns};
 use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, object_name};
@@ -49,7 +49,7 @@ use crate::sql::shape::ShapeLimits;
 use crate::sql::syntax::parse_query;
 use crate::sql::width;
 use crate::sql::{depth, expansion, unsupported};
-use crate::system_tables::{self, SystemSchema};
+use crate::system_tables::{self, InformationSchema, SystemSchema};
 
 /// Maximum depth of views that read other views.
 const MAX_VIEW_DEPTH: usize = 16;
@@ -157,11 +157,12 @@ impl StatementContext {
                     Arc::clone(&catalog),
                     Arc::clone(&rights),
                 )),
+                base_state: Arc::clone(&engine.base_state),
             }),
         );
         // Clones the session instead of using a builder. A builder would register each of hundreds
         // of functions anew, which takes a quarter of the time that planning a point query takes.
-        let mut state = engine.base_state.clone();
+        let mut state = SessionState::clone(&engine.base_state);
         *state.config_mut() = config;
         state.register_catalog_list(Arc::new(catalogs));
         state.register_relation_planner(Arc::clone(&queries) as _)?;
@@ -270,10 +271,11 @@ impl StatementContext {
 
     /// Plans the query of an INSERT … SELECT by itself, and puts a view in its place. Without the
     /// view, the planner would take all VALUES inside the INSERT for rows of the table, even those
-    /// in a FROM or a CTE. Returns other statements unchanged.
+    /// in a FROM or a CTE. Also fills in defaults. Returns other statements unchanged.
     async fn plan_insert_source(&self, mut statement: DfStatement) -> Result<DfStatement> {
         if let DfStatement::Statement(ast) = &mut statement
             && let Ast::Insert(insert) = ast.as_mut()
+            && let added = declarations::insert::fill_in(&self.catalog, insert)?
             && let Some(query) = insert.source.take_if(|query| !is_values(query))
         {
             let query = DfStatement::Statement(Box::new(Ast::Query(query)));
@@ -285,7 +287,11 @@ impl StatementContext {
             while self.catalog.version_of(&name).is_some() {
                 name.push('_');
             }
-            let select_all = format!("SELECT * FROM {name}");
+            let added: String = (1..)
+                .zip(&added)
+                .map(|(number, value)| format!(", {value} AS \"default {number}\""))
+                .collect();
+            let select_all = format!("SELECT *{added} FROM {name}");
             self.public_schema.views.lock().insert(name, view);
             insert.source = Some(parse_query(&select_all)?);
         }
@@ -635,11 +641,13 @@ fn public_name(reference: &TableReference) -> Option<&str> {
     }
 }
 
-/// The schemas of the catalog. DataFusion provides `information_schema` itself.
-#[derive(Debug)]
+/// The schemas of the catalog.
+#[derive(Debug, Clone)]
 struct CatalogSchemas {
     public: Arc<PublicSchema>,
     system: Arc<SystemSchema>,
+    /// The session with the functions that `information_schema` lists.
+    base_state: Arc<SessionState>,
 }
 
 impl CatalogProvider for CatalogSchemas {
@@ -651,8 +659,35 @@ impl CatalogProvider for CatalogSchemas {
         match name {
             PUBLIC => Some(Arc::clone(&self.public) as _),
             SYSTEM => Some(Arc::clone(&self.system) as _),
+            // It is made when it is read, because few statements read it.
+            INFORMATION_SCHEMA => Some(Arc::new(InformationSchema::new(
+                Arc::new(OnlyCatalog(self.clone())),
+                self.base_state.table_functions().clone(),
+            ))),
             _ => None,
         }
+    }
+}
+
+/// The list of catalogs that `information_schema` describes.
+#[derive(Debug)]
+struct OnlyCatalog(CatalogSchemas);
+
+impl CatalogProviderList for OnlyCatalog {
+    fn register_catalog(
+        &self,
+        _: String,
+        _: Arc<dyn CatalogProvider>,
+    ) -> Option<Arc<dyn CatalogProvider>> {
+        None
+    }
+
+    fn catalog_names(&self) -> Vec<String> {
+        vec![CATALOG.to_owned()]
+    }
+
+    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        (name == CATALOG).then(|| Arc::new(self.0.clone()) as _)
     }
 }
 

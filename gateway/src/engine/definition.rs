@@ -4,12 +4,12 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::logical_expr::CreateView;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
-    ColumnOption, CreateTable, CreateTableOptions, Expr, SqlOption, Statement as Ast, Value,
+    CreateTable, CreateTableOptions, Expr, SqlOption, Statement as Ast, Value,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use volary_catalog::shard_key::check_key_type;
-use volary_catalog::{DefinitionKind, IfExists, NewView, TableDefinition};
+use volary_catalog::{Declarations, DefinitionKind, IfExists, NewView, TableDefinition};
 use volary_exec::instants::UTC;
 use volary_flight_proto::control::{DropTable, control};
 use volary_flight_proto::ids::WorkerId;
@@ -17,6 +17,7 @@ use volary_flight_proto::{Error, Result, SqlState};
 
 use super::Engine;
 use super::context::{StatementContext, user_table_name};
+use super::declarations::declare::WrittenDeclarations;
 use super::errors::with_advice;
 use super::result_columns::{check_distinct_names, coerced_schema};
 use crate::load;
@@ -64,8 +65,15 @@ pub(super) async fn create_table(
     }
     let Some(query) = create.query.take() else {
         context.shape.check_columns(&name, create.columns.len())?;
+        let written = WrittenDeclarations::take_from(&mut create)?;
         let schema = declared_schema(context, create).await?;
-        let definition = table_definition(&name, schema, &options)?;
+        let declarations = written
+            .resolve(context, &name, &schema)
+            .map_err(|error| error.at(format!("table {name}")))?;
+        let definition = TableDefinition {
+            declarations,
+            ..table_definition(&name, schema, &options)?
+        };
         let live = placeable_workers(engine)?;
         engine
             .catalog
@@ -73,9 +81,9 @@ pub(super) async fn create_table(
             .await?;
         return Ok(None);
     };
-    if !create.columns.is_empty() {
+    if !create.columns.is_empty() || !create.constraints.is_empty() {
         return Err(Error::invalid(format!(
-            "table {name}: CREATE TABLE AS takes its columns from the query; rename and cast them there"
+            "table {name}: CREATE TABLE AS takes its columns from the query; rename and cast them there, and add constraints with ALTER TABLE"
         )));
     }
     let _place = context.wait_for_place(engine).await?;
@@ -131,7 +139,6 @@ fn refuse_unsupported_forms(create: &CreateTable) -> Result<()> {
         ),
         (create.order_by.is_some(), "ORDER BY (use sort_key)"),
         (create.location.is_some(), "LOCATION"),
-        (!create.constraints.is_empty(), "table constraints"),
     ];
     match refused.iter().find(|(present, _)| *present) {
         Some((_, what)) => Err(Error::unsupported(format!(
@@ -145,16 +152,6 @@ fn refuse_unsupported_forms(create: &CreateTable) -> Result<()> {
 /// Volary's options.
 async fn declared_schema(context: &StatementContext, create: CreateTable) -> Result<SchemaRef> {
     let name = create.name.to_string();
-    for column in &create.columns {
-        for option in &column.options {
-            if !matches!(option.option, ColumnOption::NotNull | ColumnOption::Null) {
-                return Err(Error::unsupported(format!(
-                    "table {name}, column {}: {} is not supported",
-                    column.name, option.option
-                )));
-            }
-        }
-    }
     let statement = DfStatement::Statement(Box::new(Ast::CreateTable(create)));
     let plan = context
         .state
@@ -284,6 +281,7 @@ pub(super) fn table_definition(
         schema,
         kind,
         sort_key,
+        declarations: Declarations::default(),
     })
 }
 

@@ -13,6 +13,7 @@ use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 use super::context::StatementContext;
 use super::definition::{TableOptions, placeable_workers, stored_schema, table_definition};
 use super::{Completion, Engine, Session};
+use crate::load::defaults::Defaults;
 use crate::load::source::RowStream;
 use crate::load::{self, RowSource, fit};
 
@@ -199,6 +200,7 @@ fn fitted_source(
         &names,
         &[],
         context.time_zone(),
+        Defaults::new(&context.state, table)?,
     )?;
     let readers = context.state.config().target_partitions();
     let shared = Arc::new(Mutex::new(rows.batches.fuse()));

@@ -8,6 +8,8 @@ mod access;
 mod base;
 /// Sets up DataFusion's session for one statement: tables, settings and rules.
 pub mod context;
+/// Keeps what tables declare: defaults, constraints and comments.
+mod declarations;
 /// Runs CREATE and DROP of tables, and CREATE VIEW.
 mod definition;
 /// Turns DataFusion's errors into errors for users.
@@ -53,7 +55,7 @@ mod unfit_values;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use volary_flight_proto::Result;
@@ -66,8 +68,8 @@ pub use outcome::{Completion, StatementOutcome};
 pub(crate) use query::{EarlierPlan, PlannedQuery};
 pub use session::{Caller, Session};
 pub(crate) use statement_queue::StatementQueue;
-use volary_catalog::Catalog;
 use volary_catalog::access::{Access, Rights};
+use volary_catalog::{Catalog, Table};
 
 use crate::cluster::Cluster;
 use crate::config::Config;
@@ -78,6 +80,9 @@ use crate::system_tables::{self, LimitUsageSources};
 
 use crate::sql::names::{CATALOG, PUBLIC, SYSTEM};
 use generic::GenericPlans;
+
+/// The key of a column's comment in Flight SQL's metadata.
+const REMARKS: &str = "ARROW:FLIGHT:SQL:REMARKS";
 
 /// The columns and parameters of a statement, found without running it.
 #[derive(Debug, Clone)]
@@ -120,7 +125,7 @@ pub struct Engine {
     loads: LoadRegistry,
     generic_plans: GenericPlans,
     /// The functions, rules and settings that all statements share.
-    base_state: SessionState,
+    base_state: Arc<SessionState>,
 }
 
 impl Engine {
@@ -146,7 +151,7 @@ impl Engine {
             message_budget: config.query.message_budget(),
         };
         Ok(Self {
-            base_state: base::base_state(&config, Arc::clone(&runtime_env))?,
+            base_state: Arc::new(base::base_state(&config, Arc::clone(&runtime_env))?),
             memory: memory::QueryMemory::new(runtime_env, config.memory_limit()),
             queue,
             usage: Arc::new(usage),
@@ -191,6 +196,14 @@ impl Engine {
         Arc::clone(self.catalog.state().access())
     }
 
+    /// Returns the tables that a user with these rights may list.
+    pub(crate) fn visible_tables(&self, rights: &Rights) -> Vec<Arc<Table>> {
+        let state = self.catalog.state();
+        let tables = state.tables();
+        let visible = tables.filter(|table| rights.may_see(table.name(), table.owner()));
+        visible.cloned().collect()
+    }
+
     /// Returns the tables and views that a user with these rights may list. Their schemas have
     /// DataFusion's own types.
     pub fn tables(&self, rights: &Rights) -> Vec<TableListing> {
@@ -203,15 +216,13 @@ impl Engine {
                 table_type,
                 columns: Arc::clone(columns),
             };
-        let tables = state.tables();
-        let tables = tables.filter(|table| rights.may_see(table.name(), table.owner()));
-        let tables = tables.map(|table| {
+        let tables = self.visible_tables(rights).into_iter().map(|table| {
             let table_type = if table.is_reference() {
                 "REFERENCE TABLE"
             } else {
                 "TABLE"
             };
-            listing(PUBLIC, table.name(), table_type, table.schema())
+            listing(PUBLIC, table.name(), table_type, &commented_columns(&table))
         });
         let views = state
             .views()
@@ -233,6 +244,25 @@ impl Engine {
             loads: self.loads.clone(),
             statements: Arc::clone(&self.statements),
             config: Arc::clone(&self.config),
+            base_state: Arc::clone(&self.base_state),
         }
     }
+}
+
+/// Returns the columns of a table with their comments, under the key that Flight SQL has for them.
+fn commented_columns(table: &Table) -> SchemaRef {
+    let comments = &table.declarations().column_comments;
+    if comments.is_empty() {
+        return Arc::clone(table.schema());
+    }
+    let fields = table.schema().fields().iter().enumerate();
+    let fields = fields.map(|(position, field)| {
+        let mut field = Field::clone(field);
+        if let Some(comment) = comments.get(&position) {
+            let metadata = field.metadata_mut();
+            metadata.insert(REMARKS.to_owned(), comment.clone());
+        }
+        field
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }

@@ -27,8 +27,8 @@ use super::result_columns::{
 };
 use super::unfit_values::unfit_value_error;
 use super::{
-    Completion, Engine, Session, StatementDescription, StatementOutcome, access, definition,
-    parameters, saved_query,
+    Completion, Engine, Session, StatementDescription, StatementOutcome, access, declarations,
+    definition, parameters, saved_query,
 };
 use crate::load;
 use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
@@ -191,6 +191,12 @@ async fn execute(
             context.check_may_write()?;
             let rows = definition::create_table(&engine, &context, *create).await?;
             Ok(StatementOutcome::Done(Completion::with_writes(rows)))
+        }
+        Statement::Alter(statement) => {
+            refuse_parameters(values.as_ref())?;
+            context.check_may_write()?;
+            declarations::alter::run(&engine, Arc::new(context), statement).await?;
+            Ok(StatementOutcome::Done(Completion::with_writes(None)))
         }
         Statement::CopyFrom(copy) => {
             refuse_parameters(values.as_ref())?;

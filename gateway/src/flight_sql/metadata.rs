@@ -74,13 +74,21 @@ impl FlightSql {
             Command::CommandGetTableTypes(command) => table_types(command),
             Command::CommandGetSqlInfo(command) => return sql_info::rows(&command.info),
             Command::CommandGetXdbcTypeInfo(command) => return xdbc::rows(command),
-            Command::CommandGetPrimaryKeys(_) => {
-                return Ok(RecordBatch::new_empty(keys::primary_keys()));
+            Command::CommandGetPrimaryKeys(command) => {
+                let tables = self.engine.visible_tables(rights);
+                return keys::primary_keys(&tables, (&command).into());
             }
-            Command::CommandGetExportedKeys(_)
-            | Command::CommandGetImportedKeys(_)
-            | Command::CommandGetCrossReference(_) => {
-                return Ok(RecordBatch::new_empty(keys::foreign_keys()));
+            Command::CommandGetExportedKeys(command) => {
+                let tables = self.engine.visible_tables(rights);
+                return keys::foreign_keys(&tables, (&command).into());
+            }
+            Command::CommandGetImportedKeys(command) => {
+                let tables = self.engine.visible_tables(rights);
+                return keys::foreign_keys(&tables, (&command).into());
+            }
+            Command::CommandGetCrossReference(command) => {
+                let tables = self.engine.visible_tables(rights);
+                return keys::foreign_keys(&tables, (&command).into());
             }
             other => return Err(unimplemented(other.type_url())),
         };
@@ -118,10 +126,10 @@ pub(super) fn metadata_schema(command: &Command) -> Result<SchemaRef> {
         Command::CommandGetTableTypes(command) => command.into_builder().schema(),
         Command::CommandGetSqlInfo(_) => SqlInfoDataBuilder::schema().clone().into(),
         Command::CommandGetXdbcTypeInfo(_) => xdbc::schema(),
-        Command::CommandGetPrimaryKeys(_) => keys::primary_keys(),
+        Command::CommandGetPrimaryKeys(_) => keys::primary_key_columns(),
         Command::CommandGetExportedKeys(_)
         | Command::CommandGetImportedKeys(_)
-        | Command::CommandGetCrossReference(_) => keys::foreign_keys(),
+        | Command::CommandGetCrossReference(_) => keys::foreign_key_columns(),
         other => return Err(unimplemented(other.type_url())),
     })
 }

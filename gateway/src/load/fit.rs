@@ -9,10 +9,12 @@ mod text;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, SchemaRef};
 use volary_exec::instants::cast_in_zone;
 use volary_flight_proto::{Error, Result, SqlState};
+
+use super::defaults::Defaults;
 
 pub(crate) use misfit::Misfit;
 pub(crate) use text::is_parsed_type;
@@ -36,8 +38,14 @@ pub(crate) fn fit_by_position(
         )));
     }
     let columns = batch.columns().iter().cloned().map(Some).collect();
-    assemble(schema, columns, batch.num_rows(), cast::cast_rounding)
-        .map_err(|misfit| misfit.in_table(table))
+    let columns = assemble(
+        schema,
+        columns,
+        batch.num_rows(),
+        cast::cast_rounding,
+        &Defaults::default(),
+    );
+    columns.map_err(|misfit| misfit.in_table(table))
 }
 
 /// Assigns the columns of a file to the columns of a table.
@@ -50,12 +58,14 @@ pub(crate) struct ColumnMapping {
     loaded_columns: Vec<usize>,
     /// The time zone of texts, dates and times without one.
     zone: Arc<str>,
+    /// The values of columns that the rows do not have.
+    defaults: Defaults,
 }
 
 impl ColumnMapping {
     /// Assigns columns with these names to the table's columns. If `chosen` lists columns, only
     /// these are loaded, and the other columns of the file are ignored. If it is empty, each column
-    /// of the file must be a column of the table. Texts, dates and times without a time zone become
+    /// of the file must be a column of the table. Other columns of the table get their `defaults`. Texts, dates and times without a time zone become
     /// instants in `zone`.
     ///
     /// # Errors
@@ -67,6 +77,7 @@ impl ColumnMapping {
         names: &[String],
         chosen: &[String],
         zone: Arc<str>,
+        defaults: Defaults,
     ) -> Result<Self> {
         let wanted = chosen_positions(table, schema, chosen)?;
         let mut in_file: Vec<Option<usize>> = vec![None; schema.fields().len()];
@@ -88,6 +99,7 @@ impl ColumnMapping {
             file_positions: in_file,
             loaded_columns: wanted,
             zone,
+            defaults,
         })
     }
 
@@ -106,7 +118,7 @@ impl ColumnMapping {
     }
 
     /// Returns the rows of a file with exactly the table's columns. Columns that are not loaded
-    /// from the file are NULL. No value is changed.
+    /// from the file have their defaults. No value is changed.
     ///
     /// # Errors
     /// A value that the column's type cannot hold unchanged, or a NULL in a NOT NULL column.
@@ -118,9 +130,10 @@ impl ColumnMapping {
         let file_column =
             |position: &Option<usize>| position.map(|at| Arc::clone(batch.column(at)));
         let columns = self.file_positions.iter().map(file_column).collect();
-        assemble(schema, columns, batch.num_rows(), |column, wanted| {
+        let cast = |column: &ArrayRef, wanted: &DataType| {
             cast_in_zone(column, wanted, &self.zone, cast::cast_exact)
-        })
+        };
+        assemble(schema, columns, batch.num_rows(), cast, &self.defaults)
     }
 }
 
@@ -185,11 +198,14 @@ fn assemble(
     columns: Vec<Option<ArrayRef>>,
     rows: usize,
     cast: impl Fn(&ArrayRef, &DataType) -> Result<ArrayRef, Misfit>,
+    defaults: &Defaults,
 ) -> Result<RecordBatch, Misfit> {
     let mut fitted = Vec::with_capacity(columns.len());
-    for (field, column) in schema.fields().iter().zip(columns) {
+    for (position, (field, column)) in schema.fields().iter().zip(columns).enumerate() {
         let column = match column {
-            None => new_null_array(field.data_type(), rows),
+            None => defaults
+                .values(position, field, rows)
+                .map_err(|error| Misfit::of_default(&error).in_column(field.name()))?,
             Some(column) => {
                 let fitted = cast(&column, field.data_type());
                 let checked = fitted.and_then(|column| range::check(&column).map(|()| column));
@@ -238,7 +254,14 @@ mod tests {
         let owned = |names: &[&str]| -> Vec<String> {
             names.iter().map(|name| (*name).to_owned()).collect()
         };
-        ColumnMapping::from_names("t", &table(), &owned(names), &owned(chosen), "UTC".into())
+        ColumnMapping::from_names(
+            "t",
+            &table(),
+            &owned(names),
+            &owned(chosen),
+            "UTC".into(),
+            Defaults::default(),
+        )
     }
 
     fn by_name(batch: &RecordBatch) -> Result<RecordBatch> {

@@ -3,6 +3,12 @@
 //! durable, but no query sees them until the catalog commits the write. Then either all rows become
 //! visible at once, or none ever does.
 
+/// Refuses rows that violate the checks of a table.
+mod checks;
+/// Computes the values of columns that rows leave out.
+pub(crate) mod defaults;
+/// Plans the SQL expressions that tables declare.
+pub(crate) mod expressions;
 /// Converts the errors of file readers into errors that say what is wrong with the file.
 mod file_errors;
 /// Opens the files of a COPY, and finds out their formats.
@@ -64,6 +70,8 @@ pub struct GatewayParts {
     pub statements: Arc<Statements>,
     /// The settings: deadlines and allowed roots.
     pub config: Arc<Config>,
+    /// The session with the functions that the checks of tables call.
+    pub base_state: Arc<SessionState>,
 }
 
 /// Runs COPY table FROM location, and returns the number of rows. `table` is the table that `copy`
@@ -115,6 +123,10 @@ pub(crate) async fn write_rows(
     write: OpenWrite,
     source: RowSource,
 ) -> Result<u64> {
+    let mut state = SessionState::clone(&parts.base_state);
+    // Without this call, now() cannot be planned.
+    state.mark_start_execution();
+    let checks = Arc::new(checks::Checks::new(&state, table)?);
     let write = write.take_over();
     let mut abort = AbortOnDrop {
         parts: Some(parts.clone()),
@@ -134,7 +146,7 @@ pub(crate) async fn write_rows(
     for (rows, partition) in partitions.into_iter().zip(write.0..) {
         let first_shard = u32::try_from(partition % u64::from(table.shards())).unwrap_or(0);
         let router = route::RowRouter::new(Arc::clone(table), senders.clone(), first_shard);
-        let task = route::route_rows(router, rows, Arc::clone(table), progress.clone());
+        let task = route::route_rows(router, rows, Arc::clone(&checks), progress.clone());
         routing.spawn_on(task, parts.runtimes.cpu());
     }
     // The streams to the workers end when the last sender is dropped.

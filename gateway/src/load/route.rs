@@ -12,6 +12,7 @@ use volary_exec::batches::{compact, target_rows};
 use volary_flight_proto::write::SHARD_COLUMN;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use super::checks::Checks;
 use super::fit;
 use super::progress::LoadProgress;
 use super::source::RowStream;
@@ -183,11 +184,13 @@ impl RowRouter {
 pub(crate) async fn route_rows(
     mut router: RowRouter,
     mut rows: RowStream,
-    table: Arc<Table>,
+    checks: Arc<Checks>,
     progress: LoadProgress,
 ) -> Result<()> {
+    let table = checks.table();
     while let Some(batch) = rows.next().await {
         let batch = fit::fit_by_position(table.name(), table.schema(), &batch?)?;
+        checks.check(&batch)?;
         let count = batch.num_rows();
         router.push(batch).await?;
         progress.add(count);

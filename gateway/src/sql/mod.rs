@@ -1,5 +1,7 @@
 /// Parses statements about users, roles, grants and tokens, and hides passwords in their texts.
 pub mod access;
+/// Reads ALTER TABLE and COMMENT ON.
+pub(crate) mod alter;
 /// Refuses statements over which the parser would backtrack too often, before it parses them.
 mod backtracking;
 /// Defines the statement COPY … FROM and its options.

@@ -11,6 +11,7 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::access::{self, AccessStatement};
+use super::alter::{self, AlterStatement};
 use super::copy::CopyFrom;
 use super::names::{identifier, object_name};
 use super::saved_query::{self, SavedQueryStatement};
@@ -30,6 +31,8 @@ pub enum Statement {
     Planned(Box<DfStatement>),
     /// CREATE TABLE, with Volary's options.
     CreateTable(Box<CreateTable>),
+    /// ALTER TABLE or COMMENT ON.
+    Alter(AlterStatement),
     /// COPY table FROM 'location'.
     CopyFrom(CopyFrom),
     /// BEGIN, COMMIT or ROLLBACK.
@@ -99,6 +102,7 @@ pub fn parse(sql: &str) -> Result<Statement> {
             ast if let Some(statement) = session_statement::convert(&ast)? => {
                 Statement::Session(statement)
             }
+            ast if let Some(statement) = alter::convert(&ast)? => Statement::Alter(statement),
             Ast::CreateTable(create) => Statement::CreateTable(Box::new(create)),
             Ast::StartTransaction { modes, .. } => {
                 Statement::Transaction(TransactionStatement::begin(&modes)?)

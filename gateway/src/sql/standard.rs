@@ -12,9 +12,9 @@ use super::syntax::parse_query;
 use super::{foreign_functions, session_statement};
 
 /// Rewrites FETCH and TOP to LIMIT, calls of functions of other databases to DataFusion's, SHOW of
-/// what DataFusion does not know to queries, SIMILAR TO to `~`, DEFAULT in the rows of an INSERT to
-/// NULL, as no column has another default, ESCAPE to backslashes, and AT TIME ZONE 'UTC' to another
-/// name of UTC, because the type of instants has the zone UTC in every session.
+/// what DataFusion does not know to queries, SIMILAR TO to `~`, ESCAPE to backslashes, and AT TIME
+/// ZONE 'UTC' to another name of UTC, because the type of instants has the zone UTC in every
+/// session.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for forms of FETCH and SIMILAR TO that are not supported.
@@ -36,29 +36,10 @@ pub(super) fn rewrite(statement: &mut DfStatement) -> Result<()> {
 /// # Errors
 /// Returns the errors of [`rewrite`].
 pub(super) fn rewrite_ast(ast: &mut Ast) -> Result<()> {
-    if let Ast::Insert(insert) = ast
-        && let Some(source) = &mut insert.source
-        && let SetExpr::Values(values) = source.body.as_mut()
-    {
-        let values = values
-            .rows
-            .iter_mut()
-            .flat_map(|row| row.content.iter_mut());
-        for value in values {
-            if is_default(value) {
-                *value = Expr::value(Value::Null);
-            }
-        }
-    }
     match ast.visit(&mut Rewriter) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
-}
-
-fn is_default(value: &Expr) -> bool {
-    matches!(value, Expr::Identifier(name)
-        if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
 }
 
 struct Rewriter;
@@ -390,13 +371,5 @@ mod tests {
             assert_eq!(to_regex(pattern, Some('\\')).unwrap(), expected);
         }
         assert!(to_regex("a!", Some('!')).is_err());
-    }
-
-    #[test]
-    fn default_in_the_rows_of_an_insert_is_null() {
-        assert_eq!(
-            rewritten("INSERT INTO t VALUES (1, DEFAULT, \"default\")").unwrap(),
-            "INSERT INTO t VALUES (1, NULL, \"default\")"
-        );
     }
 }

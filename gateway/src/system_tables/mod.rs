@@ -11,6 +11,8 @@ mod table;
 
 /// Provides system.grants: the privileges and roles that were granted directly.
 mod grants;
+/// Provides the schema `information_schema`.
+mod information_schema;
 /// Provides system.limits: the limits of this gateway, and how much of each is in use.
 mod limits;
 /// Provides system.loads: the loads that run on this gateway.
@@ -47,6 +49,7 @@ use crate::cluster::Cluster;
 use crate::load::LoadRegistry;
 use crate::statements::Statements;
 
+pub(crate) use information_schema::InformationSchema;
 pub(crate) use limits::LimitUsageSources;
 pub use limits::{GatewayLimit, gateway_limits};
 use sources::SystemTableSources;

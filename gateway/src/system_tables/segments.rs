@@ -144,6 +144,7 @@ mod tests {
                 shards: 4,
             },
             sort_key: Vec::new(),
+            declarations: Default::default(),
         };
         let created = catalog
             .create_table(

@@ -26,6 +26,7 @@ impl SystemTable for Tables {
         Column::number("rows", |table| table.statistics().rows),
         Column::number("bytes", |table| table.statistics().bytes),
         Column::optional_text("owner", |table| table.owner().map(str::to_owned)),
+        Column::optional_text("comment", |table| table.declarations().comment.clone()),
     ];
 
     async fn rows(sources: &SystemTableSources) -> Result<Vec<Arc<Table>>> {

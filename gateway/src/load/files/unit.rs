@@ -22,6 +22,7 @@ use super::format::Format;
 use super::json;
 use super::location::CopyLocation;
 use super::parquet::ParquetFile;
+use crate::load::defaults::Defaults;
 use crate::load::file_errors;
 use crate::load::fit::{self, ColumnMapping};
 use crate::load::lines::{LineNumbering, first_bad_record};
@@ -205,11 +206,13 @@ fn map_columns(location: &CopyLocation<'_>, names: &[String]) -> Result<ColumnMa
     let table = location.table;
     let zone = SessionSettings::time_zone(location.state.config_options());
     let chosen = &location.copy.columns;
-    ColumnMapping::from_names(table.name(), table.schema(), names, chosen, zone)
+    let defaults = Defaults::new(location.state, table)?;
+    let name = table.name();
+    ColumnMapping::from_names(name, table.schema(), names, chosen, zone, defaults)
 }
 
 /// Refuses a file that lacks one of the columns that the statement lists. If the statement lists no
-/// columns, the columns that the file lacks are NULL.
+/// columns, the columns that the file lacks have their defaults.
 fn require_listed_columns(
     location: &CopyLocation<'_>,
     columns: &ColumnMapping,

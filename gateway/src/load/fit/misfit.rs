@@ -51,6 +51,16 @@ impl Misfit {
         )
     }
 
+    /// Creates the misfit of a default that cannot be computed.
+    pub(super) fn of_default(error: &Error) -> Self {
+        Self {
+            row: None,
+            sqlstate: error.sqlstate(),
+            reason: format!("its default cannot be computed: {}", error.message()),
+            source: None,
+        }
+    }
+
     /// Creates the misfit of columns that cannot be combined into rows.
     pub(super) fn of_rows(source: ArrowError) -> Self {
         Self {
