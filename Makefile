@@ -38,7 +38,7 @@ TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python test-jdbc soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
+.PHONY: help setup build demo test test-rust test-python test-jdbc test-tools soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,7 +82,12 @@ test-python: setup ## Types, and all Python tests, file beside file; they start 
 test-jdbc: ## All Java tests, with the JDBC driver; they start real processes
 	cargo build --release --workspace --bins
 	$(MAVEN) --file tests/jdbc/pom.xml test
+	$(MAVEN) --file tests/jdbc-tools/pom.xml --projects mappers test
 	$(MAVEN) --file benches/jdbc/pom.xml test
+
+test-tools: ## jOOQ, MyBatis, Hibernate, Spring Data JDBC and Spark, over the JDBC driver; they start real processes
+	cargo build --release --workspace --bins
+	$(MAVEN) --file tests/jdbc-tools/pom.xml test
 
 soak: setup ## Hostile users, and calls of functions that nobody would make, for ten minutes each (SOAK_SECONDS)
 	cargo build --release --workspace --bins

@@ -12,7 +12,7 @@ import java.util.Properties;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /** A cluster in one process ({@code volary local}) or in several. Its gateway listens on loopback. */
-final class VolaryCluster implements AutoCloseable {
+public final class VolaryCluster implements AutoCloseable {
   private static final AtomicInteger NAMES = new AtomicInteger();
 
   private final VolaryProcess gateway;
@@ -24,19 +24,19 @@ final class VolaryCluster implements AutoCloseable {
   }
 
   /** Starts a cluster of three workers in one process. Its files are below {@code directory}. */
-  static VolaryCluster start(Path directory) throws IOException, InterruptedException {
+  public static VolaryCluster start(Path directory) throws IOException, InterruptedException {
     return start(directory, Map.of());
   }
 
   /** Starts such a cluster with these settings, which are environment variables. */
-  static VolaryCluster start(Path directory, Map<String, String> settings)
+  public static VolaryCluster start(Path directory, Map<String, String> settings)
       throws IOException, InterruptedException {
     VolaryProcess local = VolaryProcess.start(directory, "local", settings, "local", "--workers=3");
     return new VolaryCluster(local, List.of());
   }
 
   /** Starts a gateway and two workers, each in its own process, which a test can kill. */
-  static VolaryCluster startProcesses(Path directory, Map<String, String> settings)
+  public static VolaryCluster startProcesses(Path directory, Map<String, String> settings)
       throws IOException, InterruptedException {
     VolaryCluster cluster =
         new VolaryCluster(VolaryProcess.start(directory, "gateway", settings, "gateway"), new ArrayList<>());
@@ -53,30 +53,35 @@ final class VolaryCluster implements AutoCloseable {
   }
 
   /** Connects without credentials. */
-  Connection connect() throws SQLException {
+  public Connection connect() throws SQLException {
     return connect(Map.of());
   }
 
   /** Connects with these properties of the driver. */
-  Connection connect(Map<String, String> properties) throws SQLException {
+  public Connection connect(Map<String, String> properties) throws SQLException {
     Properties all = new Properties();
     all.setProperty("useEncryption", "false");
     all.putAll(properties);
     return DriverManager.getConnection("jdbc:arrow-flight-sql://" + address(), all);
   }
 
+  /** Returns the URL that is all that a tool needs to connect without credentials. */
+  public String url() {
+    return "jdbc:arrow-flight-sql://" + address() + "?useEncryption=false";
+  }
+
   /** Returns a name that no other test uses. */
-  static String newName(String what) {
+  public static String newName(String what) {
     return what + "_" + NAMES.incrementAndGet();
   }
 
   /** Returns the host and port of the gateway. */
-  String address() {
+  public String address() {
     return gateway.address();
   }
 
   /** Kills the last worker. */
-  void killAWorker() throws InterruptedException {
+  public void killAWorker() throws InterruptedException {
     workers.get(workers.size() - 1).kill();
   }
 

@@ -16,7 +16,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /** A {@code volary} process that listens on loopback. */
-final class VolaryProcess implements AutoCloseable {
+public final class VolaryProcess implements AutoCloseable {
   private static final Duration PATIENCE = Duration.ofSeconds(60);
   private static final Pattern LISTENS = Pattern.compile("listening on grpc(\\+tls)?://(\\S+)");
 
@@ -36,7 +36,7 @@ final class VolaryProcess implements AutoCloseable {
    * Starts a process, and waits until it listens. Its data, output and log are in {@code directory}, in files and a
    * directory called {@code name}. The settings are environment variables.
    */
-  static VolaryProcess start(Path directory, String name, Map<String, String> settings, String... arguments)
+  public static VolaryProcess start(Path directory, String name, Map<String, String> settings, String... arguments)
       throws IOException, InterruptedException {
     Path output = directory.resolve(name + ".out");
     Path log = directory.resolve(name + ".log");
@@ -60,12 +60,12 @@ final class VolaryProcess implements AutoCloseable {
   }
 
   /** Returns the host and port at which the process listens. */
-  String address() {
+  public String address() {
     return address;
   }
 
   /** Sends SIGKILL, and waits for the end of the process. */
-  void kill() throws InterruptedException {
+  public void kill() throws InterruptedException {
     process.destroyForcibly().waitFor();
   }
 
@@ -86,7 +86,7 @@ final class VolaryProcess implements AutoCloseable {
   }
 
   /** Runs the program to its end. Throws an exception if its exit code is not 0. */
-  static void run(String... arguments) throws IOException, InterruptedException {
+  public static void run(String... arguments) throws IOException, InterruptedException {
     List<String> command = new ArrayList<>(List.of(binary().toString()));
     command.addAll(List.of(arguments));
     Process process = new ProcessBuilder(command).redirectErrorStream(true).start();

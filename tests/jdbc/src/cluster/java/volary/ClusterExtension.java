@@ -11,7 +11,7 @@ import org.junit.jupiter.api.extension.ParameterContext;
 import org.junit.jupiter.api.extension.ParameterResolver;
 
 /** Gives tests the cluster that all of them share. Each test creates its own tables. */
-final class ClusterExtension implements ParameterResolver {
+public final class ClusterExtension implements ParameterResolver {
   @Override
   public boolean supportsParameter(ParameterContext parameter, ExtensionContext test) {
     return parameter.getParameter().getType() == VolaryCluster.class;

@@ -8,11 +8,11 @@ import java.util.ArrayList;
 import java.util.List;
 
 /** Reads rows into lists, which tests can compare. */
-final class Rows {
+public final class Rows {
   private Rows() {}
 
   /** Returns the remaining rows, with the values of getObject. */
-  static List<List<Object>> of(ResultSet rows) throws SQLException {
+  public static List<List<Object>> of(ResultSet rows) throws SQLException {
     int columns = rows.getMetaData().getColumnCount();
     List<List<Object>> all = new ArrayList<>();
     while (rows.next()) {
@@ -26,7 +26,7 @@ final class Rows {
   }
 
   /** Runs a query, and returns its rows. */
-  static List<List<Object>> of(Connection connection, String sql) throws SQLException {
+  public static List<List<Object>> of(Connection connection, String sql) throws SQLException {
     try (Statement statement = connection.createStatement();
         ResultSet rows = statement.executeQuery(sql)) {
       return of(rows);
@@ -34,7 +34,7 @@ final class Rows {
   }
 
   /** Returns the columns with these names as text, or null for NULL, and closes the result. */
-  static List<List<String>> columns(ResultSet rows, String... names) throws SQLException {
+  public static List<List<String>> columns(ResultSet rows, String... names) throws SQLException {
     try (rows) {
       List<List<String>> all = new ArrayList<>();
       while (rows.next()) {
