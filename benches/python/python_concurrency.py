@@ -61,8 +61,12 @@ def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], s
         with ExitStack() as programs:
             bare = programs.enter_context(program("bare_server", uri, "SELECT 1", log=directory / "bare.log"))
             uris = {_BARE: bare.answer()["uri"]}
+            started = {
+                client: programs.enter_context(program("caller", client, uris.get(client, uri), log=log))
+                for client in (*_CLIENTS, _BARE)
+            }
             one_by_one = {
-                name: _one_by_one(variant, uris.get(variant.parameters["client"], uri), log, size, programs)
+                name: _one_by_one(variant, started[variant.parameters["client"]], size)
                 for name, variant in callers.items()
             }
             measure_in_turns(one_by_one, callers, size.turns, size.warm_ups)
@@ -129,9 +133,8 @@ def _bursts(variant: Variant, uri: str, log: Path, size: Size, programs: ExitSta
     return measure
 
 
-def _one_by_one(variant: Variant, uri: str, log: Path, size: Size, programs: ExitStack) -> Measure:
-    """Sends requests from a program that keeps running."""
-    caller = programs.enter_context(program("caller", variant.parameters["client"], uri, log=log))
+def _one_by_one(variant: Variant, caller: Child, size: Size) -> Measure:
+    """Sends requests from the client's program, which keeps running."""
 
     def measure() -> Sample:
         answer = caller.ask(f"{size.requests} {next(_seeds)} {variant.parameters['question']}")

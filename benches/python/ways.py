@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import pyarrow as pa
-from adbc_driver_flightsql import DatabaseOptions, dbapi
 from data import LINES, LINES_TABLE
 from pyarrow import flight
 
@@ -76,7 +75,9 @@ def volary_kept(uris: Uris) -> Way:
 
 
 def adbc_kept(uris: Uris) -> Way:
-    """Reads with `fetch_arrow_table()` of the ADBC driver."""
+    """Reads with `fetch_arrow_table()` of the ADBC driver. Only this way imports it, since that takes half a second."""
+    from adbc_driver_flightsql import DatabaseOptions, dbapi
+
     # The driver's own limit is 16 MiB.
     options = {DatabaseOptions.WITH_MAX_MSG_SIZE.value: str(1 << 30)}
     connection = dbapi.connect(uris.gateway, db_kwargs=options, autocommit=True)

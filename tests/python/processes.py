@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -356,6 +356,8 @@ class Processes:
         self.gateway = Gateway(directory, self.settings)
         self.workers: list[Worker] = []
         self._others: list[Process] = []
+        self._connections = ExitStack()
+        self._shared: tuple[Process | None, volary.Connection] | None = None
 
     def __enter__(self) -> Processes:
         try:
@@ -372,6 +374,7 @@ class Processes:
         for worker in self.workers:
             worker.end()
         self.gateway.end()
+        self._connections.close()
 
     def new_worker(self, *, proxied: bool = False, data_dir: Path | None = None) -> Worker:
         """Creates another worker without starting it."""
@@ -399,9 +402,20 @@ class Processes:
         return volary.connect(self.gateway.uri)
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
-        """Runs a statement on its own connection and returns the rows."""
-        with self.connect() as connection:
-            return connection.sql(statement).rows()
+        """Runs a statement and returns the rows.
+
+        Statements share a connection until one of them fails or the gateway starts again, because a connection takes
+        more processor time than most statements.
+        """
+        shared = self._shared
+        if shared is None or shared[0] is not self.gateway.process:
+            shared = self.gateway.process, self._connections.enter_context(self.connect())
+            self._shared = shared
+        try:
+            return shared[1].sql(statement).rows()
+        except volary.Error:
+            self._shared = None
+            raise
 
     def nodes(self, column: str) -> dict[str, Any]:
         """Returns a column of system.nodes by worker."""

@@ -131,7 +131,6 @@ class _Flow:
                     if self._epoch != epoch:
                         return False
                     self.is_holding = True
-                    self._changed.notify_all()
                     self._changed.wait()
                 if self._epoch != epoch:
                     return False

@@ -310,9 +310,11 @@ def test_a_scrub_logs_a_segment_that_it_cannot_read(tmp_path: Path) -> None:
         make_tables(processes)
         insert(processes, 0, 100)
         segment = max(worker.data_dir.glob("tables/1/*/*.parquet"))
-        # A directory can be opened like a file, but reading it fails, as it does on a failing disk.
-        segment.unlink()
-        segment.mkdir()
+        # A directory can be opened like a file, but reading it fails, as it does on a failing disk. There is no moment
+        # at which a scrub finds neither the file nor the directory.
+        link = tmp_path / "link"
+        link.symlink_to(tmp_path, target_is_directory=True)
+        link.replace(segment)
 
         def is_logged() -> bool:
             lines = worker.running().log().splitlines()

@@ -138,6 +138,22 @@ def test_a_table_is_made_and_reflected_with_its_layout(engine, metadata):
         inspector.get_columns("no_such_table")
 
 
+def test_an_inspector_asks_once_whether_a_table_exists(engine, metadata):
+    made = sa.Table(name("asked"), metadata, sa.Column("k", sa.BigInteger))
+    metadata.create_all(engine)
+    statements: list[str] = []
+    sa.event.listen(engine, "before_cursor_execute", lambda *of_call: statements.append(of_call[2]))
+    inspector = sa.inspect(engine)
+    for ask in (inspector.get_columns, inspector.get_pk_constraint, inspector.get_foreign_keys, inspector.get_indexes):
+        ask(made.name)
+    assert len([statement for statement in statements if "information_schema.tables" in statement]) == 1
+    # Another inspector asks again.
+    metadata.drop_all(engine)
+    assert inspector.get_indexes(made.name) == []
+    with pytest.raises(exc.NoSuchTableError, match=made.name):
+        sa.inspect(engine).get_indexes(made.name)
+
+
 def test_what_is_not_kept_is_said(engine, metadata):
     with pytest.raises(exc.CompileError, match="no defaults"):
         sa.schema.CreateTable(

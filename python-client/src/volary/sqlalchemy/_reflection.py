@@ -54,7 +54,7 @@ class Reflection(default.DefaultDialect):
     def get_columns(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[ReflectedColumn]:
-        self._check_exists(connection, table_name, schema)
+        self._check_exists(connection, table_name, schema, **kw)
         driver: Any = connection.connection.dbapi_connection
         columns: pa.Schema = driver.adbc_get_table_schema(
             table_name, db_schema_filter=schema or self.default_schema_name
@@ -68,7 +68,7 @@ class Reflection(default.DefaultDialect):
     def get_table_options(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> dict[str, Any]:
-        self._check_exists(connection, table_name, schema)
+        self._check_exists(connection, table_name, schema, **kw)
         query = text("SELECT kind, shard_key, shards, sort_key FROM system.tables WHERE name = :name")
         row = connection.execute(query, {"name": table_name}).first()
         if row is None:
@@ -86,39 +86,40 @@ class Reflection(default.DefaultDialect):
     def get_pk_constraint(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> ReflectedPrimaryKeyConstraint:
-        self._check_exists(connection, table_name, schema)
+        self._check_exists(connection, table_name, schema, **kw)
         return {"constrained_columns": [], "name": None}
 
     @reflection.cache
     def get_foreign_keys(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[ReflectedForeignKeyConstraint]:
-        self._check_exists(connection, table_name, schema)
+        self._check_exists(connection, table_name, schema, **kw)
         return []
 
     @reflection.cache
     def get_indexes(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[ReflectedIndex]:
-        self._check_exists(connection, table_name, schema)
+        self._check_exists(connection, table_name, schema, **kw)
         return []
 
     @reflection.cache
     def get_unique_constraints(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[ReflectedUniqueConstraint]:
-        self._check_exists(connection, table_name, schema)
+        self._check_exists(connection, table_name, schema, **kw)
         return []
 
     @reflection.cache
     def get_check_constraints(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[ReflectedCheckConstraint]:
-        self._check_exists(connection, table_name, schema)
+        self._check_exists(connection, table_name, schema, **kw)
         return []
 
-    def _check_exists(self, connection: Connection, name: str, schema: str | None) -> None:
-        if self._kind(connection, name, schema) is None:
+    def _check_exists(self, connection: Connection, name: str, schema: str | None, **kw: Any) -> None:
+        # An inspector that reflects a table asks once whether it exists, since it remembers what `has_table` has said.
+        if not self.has_table(connection, name, schema, **kw):
             raise exc.NoSuchTableError(f"{schema}.{name}" if schema else name)
 
     def _kind(self, connection: Connection, name: str, schema: str | None) -> str | None:
