@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::name;
+use super::relation_name::RelationName;
 
 /// Maximum number of constraints of a table.
 pub const MAX_CONSTRAINTS: usize = 100;
@@ -61,7 +62,7 @@ pub enum ConstraintKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignKey {
     /// The name of the referenced table.
-    pub table: String,
+    pub table: RelationName,
     /// Names of the referenced columns, as many as the constraint has columns.
     pub columns: Vec<String>,
     /// What is to happen when a referenced row is updated.
@@ -184,7 +185,7 @@ impl Constraint {
             && key.columns.len() != self.columns.len()
         {
             return Err(Error::invalid(format!(
-                "foreign key \"{}\" has {} columns, but refers to {} columns of \"{}\"; name as many",
+                "foreign key \"{}\" has {} columns, but refers to {} columns of {}; name as many",
                 self.name,
                 self.columns.len(),
                 key.columns.len(),
@@ -231,7 +232,7 @@ mod tests {
         ])
         .unwrap();
         let key = ForeignKey {
-            table: "t".to_owned(),
+            table: RelationName::in_public("t"),
             columns: vec!["a".to_owned()],
             on_update: ReferentialAction::default(),
             on_delete: ReferentialAction::Cascade,

@@ -4,6 +4,7 @@ use arrow::datatypes::SchemaRef;
 use volary_flight_proto::write::SHARD_COLUMN;
 use volary_flight_proto::{Error, Result};
 
+use crate::relation_name::RelationName;
 use crate::{Declarations, shard_key};
 
 /// Maximum number of shards of a table. Each shard has its own files, and tickets list the shards,
@@ -14,7 +15,7 @@ pub(crate) const MAX_SHARDS: u32 = 65_536;
 #[derive(Debug, Clone)]
 pub struct TableDefinition {
     /// The name of the table, normalised by the rules of SQL.
-    pub name: String,
+    pub name: RelationName,
     /// The columns of the table.
     pub schema: SchemaRef,
     /// The distribution of the table's rows.
@@ -59,7 +60,7 @@ impl TableDefinition {
     /// `INVALID_ARGUMENT`, with the table and the column; `INTERNAL` if a key refers to no column.
     pub(super) fn check(&self) -> Result<()> {
         let refuse = |what: String| Err(Error::invalid(format!("table \"{}\": {what}", self.name)));
-        if self.name.is_empty() {
+        if self.name.name().is_empty() {
             return Err(Error::invalid("a table needs a name"));
         }
         let fields = self.schema.fields();

@@ -4,11 +4,12 @@ use volary_flight_proto::Result;
 use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
 use volary_flight_proto::seal::Key;
 
-use super::access::{Access, PrincipalRecord, TokenRecord};
+use super::access::{Access, GrantObject, PrincipalRecord, TokenRecord};
 use super::records::{
-    self, ClusterRecord, LineageRecord, PlacementRecord, Record, StatisticsRecord, TableRecord,
-    ViewRecord, WorkerRecord, WriteRecord,
+    self, ClusterRecord, LineageRecord, PlacementRecord, Record, SchemaRecord, StatisticsRecord,
+    TableRecord, ViewRecord, WorkerRecord, WriteRecord,
 };
+use super::relation_name::RelationName;
 use super::state::CatalogState;
 use super::store::{EntryChange, ExpectedVersion};
 use super::table::{Table, View};
@@ -167,17 +168,36 @@ impl Draft {
         self.changes.push(put(view.record())?);
         self.state
             .views
-            .insert(view.name().to_owned(), Arc::clone(view));
+            .insert(view.name().clone(), Arc::clone(view));
         Ok(())
     }
 
-    pub(super) fn remove_view(&mut self, name: &str) {
-        self.delete::<ViewRecord>(name);
+    pub(super) fn remove_view(&mut self, name: &RelationName) {
+        self.delete::<ViewRecord>(&ViewRecord::key_part(name));
         self.state.views.remove(name);
     }
 
+    /// Puts a new schema, or one whose owner changed.
+    pub(super) fn put_schema(&mut self, schema: &Arc<SchemaRecord>) -> Result<()> {
+        self.changes.push(put(schema.as_ref())?);
+        let name = schema.name.clone();
+        let access = Arc::make_mut(&mut self.state.access);
+        access.set_schema_owner(&name, schema.owner.as_deref());
+        self.state.schemas.insert(name, Arc::clone(schema));
+        self.state.cluster.has_schemas = true;
+        Ok(())
+    }
+
+    /// Removes a schema in which nothing is left.
+    pub(super) fn remove_schema(&mut self, name: &str) {
+        self.delete::<SchemaRecord>(name);
+        Arc::make_mut(&mut self.state.access).set_schema_owner(name, None);
+        self.state.schemas.remove(name);
+        self.state.cluster.has_schemas = !self.state.schemas.is_empty();
+    }
+
     /// Gives a table or view to another owner.
-    pub(super) fn put_owner(&mut self, name: &str, owner: &str) -> Result<()> {
+    pub(super) fn put_owner(&mut self, name: &RelationName, owner: &str) -> Result<()> {
         if let Some(table) = self.state.table(name) {
             let table = Arc::new(table.with_owner(owner));
             self.put_table(&table)?;
@@ -202,9 +222,12 @@ impl Draft {
         Arc::make_mut(&mut self.state.access).remove_principal(name);
     }
 
-    /// Revokes everything that was granted on a table or view that is dropped.
-    pub(super) fn revoke_all_on(&mut self, name: &str) -> Result<()> {
-        for principal in self.state.access.principals_without_grants_on(name) {
+    /// Revokes everything that was granted on objects that are dropped.
+    pub(super) fn revoke_all_on(
+        &mut self,
+        is_dropped: impl Fn(&GrantObject) -> bool,
+    ) -> Result<()> {
+        for principal in self.state.access.principals_without_grants_on(is_dropped) {
             self.put_principal(principal)?;
         }
         Ok(())
@@ -274,6 +297,7 @@ impl ClusterRecord {
             secured: false,
             next_generation: 1,
             incarnation: None,
+            has_schemas: false,
         }
     }
 }

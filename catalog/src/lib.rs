@@ -33,6 +33,10 @@ mod open_write;
 mod records;
 /// Implements the embedded metadata store: one file in the gateway's data directory.
 mod redb_store;
+/// Represents the names of tables, views and saved queries.
+mod relation_name;
+/// Creates and drops schemas, and decides who may see them and create objects in them.
+mod schemas;
 /// Computes the shard of a row: the only place that turns a key into a shard number.
 pub mod shard_key;
 /// Decides which worker gets which shard.
@@ -65,8 +69,9 @@ pub use declarations::{
 pub use definition::{DefinitionKind, IfExists, TableDefinition};
 pub use lineage::LineageVerdict;
 pub use open_write::OpenWrite;
-pub use records::{QueryParameter, TableKind, WorkerRecord, format_parameters};
+pub use records::{QueryParameter, SchemaRecord, TableKind, WorkerRecord, format_parameters};
 pub use redb_store::RedbStore;
+pub use relation_name::{PUBLIC_SCHEMA, RelationName};
 pub use state::CatalogState;
 pub use statistics::{ColumnStatistics, ShardStatistics, TableStatistics};
 pub use store::{

@@ -9,9 +9,10 @@ use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::declarations::Declarations;
+use super::relation_name::RelationName;
 
 /// The newest format of records. It grows only with a change that an older release must not ignore.
-pub(super) const NEWEST_FORMAT: u32 = 6;
+pub(super) const NEWEST_FORMAT: u32 = 7;
 
 /// The format that the first release reads.
 const FIRST_FORMAT: u32 = 1;
@@ -31,6 +32,10 @@ const FIFTH_FORMAT: u32 = 5;
 
 /// The format of tables with defaults or checks. An older release would write other rows.
 const SIXTH_FORMAT: u32 = 6;
+
+/// The format of schemas, and of what is in another schema than `public`. An older release would
+/// take a table `s.t` for a table `t`.
+pub(super) const SEVENTH_FORMAT: u32 = 7;
 
 /// A record, and the key that it is stored under.
 pub(super) trait Record: Serialize + DeserializeOwned {
@@ -80,6 +85,10 @@ pub(super) struct ClusterRecord {
     /// existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) incarnation: Option<u32>,
+    /// Says whether there are schemas that users have created. An older release ignores the records
+    /// of schemas, so it must refuse this record.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_schemas: bool,
 }
 
 /// The incarnations of the catalog. Each start of a gateway is one.
@@ -121,13 +130,25 @@ pub struct WorkerRecord {
     pub joined_at_ms: i64,
 }
 
+/// A schema that a user has created: a set of names of tables, views and saved queries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchemaRecord {
+    /// The name of the schema.
+    pub name: String,
+    /// The owner of the schema. `None` if there was no user when it was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Time of creation, in milliseconds since 1970.
+    pub created_at_ms: i64,
+}
+
 /// A table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TableRecord {
     /// The id of the table.
     pub(super) id: TableId,
     /// The name of the table.
-    pub(super) name: String,
+    pub(super) name: RelationName,
     /// The schema of the table: an Arrow IPC message in hexadecimal.
     pub(super) schema: String,
     /// Names and types of the columns, for people who read the record.
@@ -225,7 +246,7 @@ pub(super) struct ColumnRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ViewRecord {
     /// The name of the view.
-    pub(super) name: String,
+    pub(super) name: RelationName,
     /// The SQL text of its query.
     pub(super) sql: String,
     /// The columns of the view: an Arrow IPC message in hexadecimal.
@@ -239,6 +260,10 @@ pub(super) struct ViewRecord {
     /// The parameters of a saved query. `None` for a view.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) parameters: Option<Vec<QueryParameter>>,
+    /// The schema of the names in the query that are written without one. `None` stands for
+    /// `public`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) search_schema: Option<String>,
 }
 
 /// A parameter of a saved query.
@@ -333,14 +358,39 @@ impl Record for ViewRecord {
     const PREFIX: &'static str = "view/";
 
     fn name(&self) -> String {
-        self.name.clone()
+        Self::key_part(&self.name)
     }
 
     fn format(&self) -> u32 {
         match self.parameters {
+            _ if !self.name.is_in_public() || self.search_schema.is_some() => SEVENTH_FORMAT,
             Some(_) => FOURTH_FORMAT,
             None => FIRST_FORMAT,
         }
+    }
+}
+
+impl ViewRecord {
+    /// Returns the part of the key after the prefix, for a view of this name. No name contains a
+    /// control character, so the keys of different views are different.
+    pub(super) fn key_part(name: &RelationName) -> String {
+        if name.is_in_public() {
+            name.name().to_owned()
+        } else {
+            format!("{}\u{1f}{}", name.schema(), name.name())
+        }
+    }
+}
+
+impl Record for SchemaRecord {
+    const PREFIX: &'static str = "schema/";
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn format(&self) -> u32 {
+        SEVENTH_FORMAT
     }
 }
 
@@ -352,7 +402,9 @@ impl Record for ClusterRecord {
     }
 
     fn format(&self) -> u32 {
-        if self.incarnation.is_some() {
+        if self.has_schemas {
+            SEVENTH_FORMAT
+        } else if self.incarnation.is_some() {
             FIFTH_FORMAT
         } else if self.secured {
             THIRD_FORMAT
@@ -371,6 +423,7 @@ impl Record for TableRecord {
 
     fn format(&self) -> u32 {
         match self.kind {
+            _ if !self.name.is_in_public() => SEVENTH_FORMAT,
             _ if self.declarations.change_writes() => SIXTH_FORMAT,
             _ if self.replaces => SECOND_FORMAT,
             TableKind::Sharded { key: None, .. } => SECOND_FORMAT,
@@ -464,7 +517,7 @@ mod tests {
     fn only_tables_without_a_shard_key_are_refused_by_the_first_release() {
         let table = |key| TableRecord {
             id: TableId(1),
-            name: "t".to_owned(),
+            name: RelationName::in_public("t"),
             schema: String::new(),
             columns: Vec::new(),
             kind: TableKind::Sharded { key, shards: 4 },
@@ -486,6 +539,50 @@ mod tests {
             let read = decode::<TableRecord>("table/1", text.as_bytes()).unwrap();
             assert_eq!(read, table(key));
         }
+    }
+
+    #[test]
+    fn older_releases_refuse_what_is_not_in_public() {
+        let view = |name, search_schema: Option<&str>| ViewRecord {
+            name,
+            sql: "SELECT 1".to_owned(),
+            schema: String::new(),
+            owner: None,
+            created_at_ms: 7,
+            parameters: None,
+            search_schema: search_schema.map(str::to_owned),
+        };
+        let in_public = || RelationName::in_public("v");
+        let in_staging = RelationName::new("staging", "v");
+        for (record, key, text) in [
+            (
+                view(in_public(), None),
+                "view/v",
+                r#"{"format":1,"name":"v","sql":"SELECT 1","schema":"","created_at_ms":7}"#,
+            ),
+            (
+                view(in_public(), Some("staging")),
+                "view/v",
+                r#"{"format":7,"name":"v","sql":"SELECT 1","schema":"","created_at_ms":7,"search_schema":"staging"}"#,
+            ),
+            (
+                view(in_staging, None),
+                "view/staging\u{1f}v",
+                r#"{"format":7,"name":{"schema":"staging","name":"v"},"sql":"SELECT 1","schema":"","created_at_ms":7}"#,
+            ),
+        ] {
+            assert_eq!(String::from_utf8(encode(&record).unwrap()).unwrap(), text);
+            assert_eq!(record.key(), key);
+            assert_eq!(decode::<ViewRecord>(key, text.as_bytes()).unwrap(), record);
+        }
+        let schema = SchemaRecord {
+            name: "staging".to_owned(),
+            owner: Some("kea".to_owned()),
+            created_at_ms: 7,
+        };
+        let text = r#"{"format":7,"name":"staging","owner":"kea","created_at_ms":7}"#;
+        assert_eq!(String::from_utf8(encode(&schema).unwrap()).unwrap(), text);
+        assert_eq!(schema.key(), "schema/staging");
     }
 
     #[test]

@@ -8,9 +8,10 @@ use volary_flight_proto::{Error, Result, SqlState};
 
 use super::access::{Access, PrincipalRecord, Privilege, Rights, TokenRecord};
 use super::records::{
-    self, ClusterRecord, LineageRecord, PlacementRecord, Record, StatisticsRecord, TableKind,
-    TableRecord, TableState, ViewRecord, WorkerRecord, WriteRecord, WriteState,
+    self, ClusterRecord, LineageRecord, PlacementRecord, Record, SchemaRecord, StatisticsRecord,
+    TableKind, TableRecord, TableState, ViewRecord, WorkerRecord, WriteRecord, WriteState,
 };
+use super::relation_name::RelationName;
 use super::statistics::TableStatistics;
 use super::store::{StoreContent, StoreEntry};
 use super::table::{Table, View};
@@ -35,8 +36,10 @@ pub struct CatalogState {
     pub(super) tables: BTreeMap<TableId, Arc<Table>>,
     /// The tables by name, including those that are being created, whose names are taken. Tables
     /// that will replace another table are left out.
-    pub(super) table_names: BTreeMap<String, TableId>,
-    pub(super) views: BTreeMap<String, Arc<View>>,
+    pub(super) table_names: BTreeMap<RelationName, TableId>,
+    pub(super) views: BTreeMap<RelationName, Arc<View>>,
+    /// The schemas that users have created, by name. The schema `public` has no record.
+    pub(super) schemas: BTreeMap<String, Arc<SchemaRecord>>,
     pub(super) placements: BTreeMap<u32, Arc<PlacementRecord>>,
     pub(super) writes: BTreeMap<WriteId, Arc<WriteRecord>>,
 }
@@ -63,7 +66,15 @@ impl CatalogState {
         let tokens: Vec<TokenRecord> = records_of_kind::<TokenRecord>(entries)
             .map(|(key, value)| records::decode(key, value))
             .collect::<Result<_>>()?;
-        state.access = Arc::new(Access::new(principals, tokens));
+        for (key, value) in records_of_kind::<SchemaRecord>(entries) {
+            let schema: SchemaRecord = records::decode(key, value)?;
+            state.schemas.insert(schema.name.clone(), Arc::new(schema));
+        }
+        let schema_owners = state.schemas.values().filter_map(|schema| {
+            let owner = schema.owner.clone()?;
+            Some((schema.name.clone(), owner))
+        });
+        state.access = Arc::new(Access::new(principals, tokens, schema_owners));
         for (key, value) in records_of_kind::<WorkerRecord>(entries) {
             let worker: WorkerRecord = records::decode(key, value)?;
             state.workers.insert(worker.id, Arc::new(worker));
@@ -80,7 +91,7 @@ impl CatalogState {
         }
         for (key, value) in records_of_kind::<ViewRecord>(entries) {
             let view = View::from_record(records::decode(key, value)?)?;
-            state.views.insert(view.name().to_owned(), Arc::new(view));
+            state.views.insert(view.name().clone(), Arc::new(view));
         }
         let mut statistics = BTreeMap::new();
         for (key, value) in records_of_kind::<StatisticsRecord>(entries) {
@@ -121,6 +132,7 @@ impl CatalogState {
             tables: BTreeMap::new(),
             table_names: BTreeMap::new(),
             views: BTreeMap::new(),
+            schemas: BTreeMap::new(),
             placements: BTreeMap::new(),
             writes: BTreeMap::new(),
         })
@@ -134,7 +146,7 @@ impl CatalogState {
 
     pub(super) fn insert_table(&mut self, table: Arc<Table>) {
         if !table.is_replacement() {
-            self.table_names.insert(table.name().to_owned(), table.id());
+            self.table_names.insert(table.name().clone(), table.id());
         }
         self.tables.insert(table.id(), table);
     }
@@ -164,7 +176,7 @@ impl CatalogState {
 
     /// Returns the owner of the table or view of this name. Returns `None` if it does not exist,
     /// and `Some(None)` if it has no owner because there was no user when it was created.
-    pub fn owner_of(&self, name: &str) -> Option<Option<&str>> {
+    pub fn owner_of(&self, name: &RelationName) -> Option<Option<&str>> {
         match (self.table(name), self.view(name)) {
             (Some(table), _) => Some(table.owner()),
             (None, Some(view)) => Some(view.owner()),
@@ -172,36 +184,43 @@ impl CatalogState {
         }
     }
 
-    /// Returns the names of all tables and views that `owner` owns.
-    pub(super) fn names_owned_by(&self, owner: &str) -> impl Iterator<Item = &str> {
+    /// Returns the names of all tables, views and schemas that `owner` owns.
+    pub(super) fn names_owned_by(&self, owner: &str) -> impl Iterator<Item = String> {
         let tables = self
             .all_tables()
             .filter(move |it| it.owner() == Some(owner));
         let views = self.views().filter(move |it| it.owner() == Some(owner));
+        let schemas = self.schemas();
+        let schemas = schemas.filter(move |it| it.owner.as_deref() == Some(owner));
         tables
-            .map(|table| table.name())
-            .chain(views.map(|view| view.name()))
+            .map(|table| table.name().to_string())
+            .chain(views.map(|view| view.name().to_string()))
+            .chain(schemas.map(|schema| format!("the schema {}", schema.name)))
     }
 
     /// Returns whether a user with these rights may see the table or view.
-    pub fn is_visible_to(&self, name: &str, rights: &Rights) -> bool {
+    pub fn is_visible_to(&self, name: &RelationName, rights: &Rights) -> bool {
         self.visible_owner(name, rights).is_some()
     }
 
     /// Returns the table of this name, if a user with these rights may see it.
-    pub(super) fn visible_table(&self, name: &str, rights: &Rights) -> Option<&Arc<Table>> {
+    pub(super) fn visible_table(
+        &self,
+        name: &RelationName,
+        rights: &Rights,
+    ) -> Option<&Arc<Table>> {
         self.table(name)
             .filter(|_| self.is_visible_to(name, rights))
     }
 
     /// Returns the view or saved query of this name, if a user with these rights may see it.
-    pub(super) fn visible_view(&self, name: &str, rights: &Rights) -> Option<&Arc<View>> {
+    pub(super) fn visible_view(&self, name: &RelationName, rights: &Rights) -> Option<&Arc<View>> {
         self.view(name).filter(|_| self.is_visible_to(name, rights))
     }
 
     /// Returns a number that distinguishes the table or view of this name from an earlier one of
     /// the same name: the id of a table, or the fingerprint of a view's text and owner.
-    pub fn version_of(&self, name: &str) -> Option<u64> {
+    pub fn version_of(&self, name: &RelationName) -> Option<u64> {
         match (self.table(name), self.view(name)) {
             (Some(table), _) => Some(table.id().0),
             (None, Some(view)) => Some(view.version()),
@@ -214,7 +233,7 @@ impl CatalogState {
     ///
     /// # Errors
     /// `NOT_FOUND`, with the name.
-    pub fn check_unchanged(&self, reads: &BTreeMap<String, u64>) -> Result<()> {
+    pub fn check_unchanged(&self, reads: &BTreeMap<RelationName, u64>) -> Result<()> {
         match reads
             .iter()
             .find(|(name, version)| self.version_of(name) != Some(**version))
@@ -227,7 +246,7 @@ impl CatalogState {
     }
 
     /// Returns a table by its name. Tables that are still being created are not found.
-    pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
+    pub fn table(&self, name: &RelationName) -> Option<&Arc<Table>> {
         let table = self.tables.get(self.table_names.get(name)?)?;
         (table.state() == TableState::Live).then_some(table)
     }
@@ -261,7 +280,7 @@ impl CatalogState {
     }
 
     /// Returns a view by its name.
-    pub fn view(&self, name: &str) -> Option<&Arc<View>> {
+    pub fn view(&self, name: &RelationName) -> Option<&Arc<View>> {
         self.views.get(name)
     }
 
@@ -308,7 +327,12 @@ impl CatalogState {
     /// # Errors
     /// `PERMISSION_DENIED`, with who can grant the privilege and how; `NOT_FOUND` if a user with
     /// these rights may not see the table or view.
-    pub fn check_privilege(&self, privilege: Privilege, name: &str, rights: &Rights) -> Result<()> {
+    pub fn check_privilege(
+        &self,
+        privilege: Privilege,
+        name: &RelationName,
+        rights: &Rights,
+    ) -> Result<()> {
         match self.visible_owner(name, rights) {
             Some(owner) => rights.check_privilege(privilege, name, owner),
             None => Err(self.no_such_table(name, rights)),
@@ -320,14 +344,14 @@ impl CatalogState {
     /// # Errors
     /// `PERMISSION_DENIED`, with the owner; `NOT_FOUND` if a user with these rights may not see the
     /// table or view.
-    pub(crate) fn check_owner(&self, name: &str, rights: &Rights) -> Result<()> {
+    pub(crate) fn check_owner(&self, name: &RelationName, rights: &Rights) -> Result<()> {
         match self.visible_owner(name, rights) {
             Some(owner) => rights.check_owner(name, owner),
             None => Err(self.no_such_table(name, rights)),
         }
     }
 
-    fn visible_owner(&self, name: &str, rights: &Rights) -> Option<Option<&str>> {
+    fn visible_owner(&self, name: &RelationName, rights: &Rights) -> Option<Option<&str>> {
         self.owner_of(name)
             .filter(|owner| rights.may_see(name, *owner))
     }
@@ -335,23 +359,29 @@ impl CatalogState {
     /// Returns the error for a table that does not exist. It suggests the most similar names that a
     /// user with these rights may see. The error is the same for an existing table that the user
     /// may not see.
-    pub fn no_such_table(&self, name: &str, rights: &Rights) -> Error {
+    pub fn no_such_table(&self, name: &RelationName, rights: &Rights) -> Error {
         self.not_found_error("table", name, rights)
     }
 
     /// Returns the error for a table function or saved query that does not exist, like
     /// [`Self::no_such_table`] for a table.
-    pub fn no_such_function(&self, name: &str, rights: &Rights) -> Error {
+    pub fn no_such_function(&self, name: &RelationName, rights: &Rights) -> Error {
+        if let Err(error) = self.check_schema(name.schema(), rights) {
+            return error;
+        }
         self.not_found_error("table function or saved query", name, rights)
             .with_sqlstate(SqlState::UndefinedFunction)
     }
 
     /// Returns the error for a view that does not exist, like [`Self::no_such_table`] for a table.
-    pub(crate) fn no_such_view(&self, name: &str, rights: &Rights) -> Error {
+    pub(crate) fn no_such_view(&self, name: &RelationName, rights: &Rights) -> Error {
         self.not_found_error("view", name, rights)
     }
 
-    fn not_found_error(&self, what: &str, name: &str, rights: &Rights) -> Error {
+    fn not_found_error(&self, what: &str, name: &RelationName, rights: &Rights) -> Error {
+        if let Err(error) = self.check_schema(name.schema(), rights) {
+            return error;
+        }
         let suggestions: Vec<_> = self
             .similar_names(name, rights)
             .iter()
@@ -371,26 +401,38 @@ impl CatalogState {
 
     /// Returns the names of the tables and views that are most similar to `name`, the best match
     /// first.
-    fn similar_names(&self, name: &str, rights: &Rights) -> Vec<&str> {
-        let wanted = name.to_lowercase();
+    fn similar_names(&self, name: &RelationName, rights: &Rights) -> Vec<&RelationName> {
         let tables = self.tables().map(|table| table.name());
-        let mut names: Vec<(f64, f64, &str)> = tables
+        let mut names: Vec<(f64, f64, &RelationName)> = tables
             .chain(self.views().map(|view| view.name()))
             .filter(|known| self.is_visible_to(known, rights))
-            .map(|known| {
-                let likeness = strsim::jaro_winkler(&wanted, &known.to_lowercase());
-                (likeness, strsim::jaro_winkler(name, known), known)
+            .filter_map(|known| {
+                let likeness = similarity(name.name(), known.name())?;
+                let exact = strsim::jaro_winkler(name.name(), known.name());
+                Some((likeness, exact, known))
             })
-            .filter(|(likeness, _, _)| *likeness >= MIN_SIMILARITY)
             .collect();
-        // Among names that differ only in case, the one with the same case as `name` comes first.
-        names.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1)));
+        // Among equal names, the one in the same schema comes first. Among names that differ only
+        // in case, the one with the same case as `name` comes first.
+        let is_elsewhere = |known: &RelationName| known.schema() != name.schema();
+        names.sort_by(|a, b| {
+            b.0.total_cmp(&a.0)
+                .then(b.1.total_cmp(&a.1))
+                .then(is_elsewhere(a.2).cmp(&is_elsewhere(b.2)))
+        });
         names
             .into_iter()
             .take(MAX_SUGGESTIONS)
             .map(|(_, _, known)| known)
             .collect()
     }
+}
+
+/// Returns how similar two names are, ignoring case (Jaro-Winkler, 0 to 1). Returns `None` if they
+/// are not similar enough for a suggestion.
+pub(super) fn similarity(wanted: &str, known: &str) -> Option<f64> {
+    let likeness = strsim::jaro_winkler(&wanted.to_lowercase(), &known.to_lowercase());
+    (likeness >= MIN_SIMILARITY).then_some(likeness)
 }
 
 /// Reads a key from the cluster record.

@@ -12,6 +12,7 @@ use super::records::{
     PlacementRecord, QueryParameter, Record, TableKind, TableRecord, TableState, ViewRecord,
     damaged, format_parameters,
 };
+use super::relation_name::{PUBLIC_SCHEMA, RelationName};
 use super::statistics::TableStatistics;
 use super::{encoding, now_ms};
 
@@ -67,7 +68,7 @@ impl Table {
     }
 
     /// Returns the name of the table.
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> &RelationName {
         &self.record.name
     }
 
@@ -181,7 +182,7 @@ impl Table {
     pub fn description(&self) -> TableDescription {
         TableDescription {
             table_id: self.record.id.0,
-            name: self.record.name.clone(),
+            name: self.record.name.to_string(),
             schema: self.schema_bytes.clone(),
             shard_key: self.shard_key().map(column_number),
             sort_key: self
@@ -232,9 +233,11 @@ fn column_number(column: usize) -> u32 {
 #[derive(Debug, Clone)]
 pub struct NewView {
     /// The name of the view.
-    pub name: String,
+    pub name: RelationName,
     /// The SQL text of its query.
     pub sql: String,
+    /// The schema of the names in the query that are written without one.
+    pub search_schema: String,
     /// The columns of the view.
     pub schema: SchemaRef,
     /// The parameters of a saved query. `None` for a view.
@@ -257,6 +260,8 @@ impl View {
             schema: encoding::schema_to_hex(&view.schema),
             created_at_ms: now_ms(),
             parameters: view.parameters.clone(),
+            search_schema: (view.search_schema != PUBLIC_SCHEMA)
+                .then(|| view.search_schema.clone()),
         };
         let schema = Arc::clone(&view.schema);
         Self { record, schema }
@@ -269,8 +274,15 @@ impl View {
     }
 
     /// Returns the name of the view.
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> &RelationName {
         &self.record.name
+    }
+
+    /// Returns the schema of the names in the query that are written without one: the schema that
+    /// was current when the view was created.
+    pub fn search_schema(&self) -> &str {
+        let schema = self.record.search_schema.as_deref();
+        schema.unwrap_or(PUBLIC_SCHEMA)
     }
 
     /// Returns the owner of the view. The view reads with the owner's rights. Returns `None` if
@@ -283,13 +295,14 @@ impl View {
     pub(super) fn version(&self) -> u64 {
         let owner = self.owner().unwrap_or_default();
         let sql = self.sql();
-        match self.parameters() {
-            None => fingerprint(&format!("{owner}\n{sql}")),
-            Some(parameters) => fingerprint(&format!(
-                "{owner}\n{}\n{sql}",
-                format_parameters(parameters)
-            )),
+        let mut text = match self.parameters() {
+            None => format!("{owner}\n{sql}"),
+            Some(parameters) => format!("{owner}\n{}\n{sql}", format_parameters(parameters)),
+        };
+        if let Some(schema) = &self.record.search_schema {
+            text = format!("{schema}\n{text}");
         }
+        fingerprint(&text)
     }
 
     /// Returns whether this is a saved query.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use volary_flight_proto::ids::{TableId, WorkerId};
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
-use super::access::Rights;
+use super::access::{GrantObject, Rights};
 use super::declarations::Declarations;
 use super::definition::{DefinitionKind, IfExists, TableDefinition};
 use super::draft::Draft;
@@ -11,6 +11,7 @@ use super::open_write::OpenWrite;
 use super::records::{
     PlacementRecord, TableKind, TableRecord, TableState, WriteRecord, WriteState,
 };
+use super::relation_name::RelationName;
 use super::state::CatalogState;
 use super::statistics::TableStatistics;
 use super::table::Table;
@@ -51,7 +52,8 @@ impl Catalog {
                     }
                 }
             }
-            by.check_create()?;
+            let schema = definition.name.schema();
+            draft.state().check_create(schema, &by)?;
             check_name_is_free(draft, &definition.name)?;
             let owner = owner_of_new_table(replaced.as_deref(), &by);
             let table = new_table(draft, &definition, &live, owner, |_, _| {
@@ -79,7 +81,8 @@ impl Catalog {
         let (live, by) = (live.to_vec(), Arc::clone(by));
         let change = move |draft: &mut Draft| {
             let by = draft.state().access.current_rights(&by)?;
-            by.check_create()?;
+            let schema = definition.name.schema();
+            draft.state().check_create(schema, &by)?;
             let former = draft.state().table(&definition.name).cloned();
             let replaced = former.filter(|_| if_exists == IfExists::Replace);
             match &replaced {
@@ -93,7 +96,7 @@ impl Catalog {
                 draft.put_write(WriteRecord {
                     id: write,
                     table,
-                    table_name: definition.name.clone(),
+                    table_name: definition.name.to_string(),
                     state: WriteState::Open,
                 })?;
                 Ok(InitialState {
@@ -115,11 +118,11 @@ impl Catalog {
     /// `PERMISSION_DENIED` if it belongs to somebody else, and the errors of the store.
     pub async fn drop_table(
         &self,
-        name: &str,
+        name: &RelationName,
         if_exists: bool,
         by: &Arc<Rights>,
     ) -> Result<Option<Arc<Table>>> {
-        let (name, by) = (name.to_owned(), Arc::clone(by));
+        let (name, by) = (name.clone(), Arc::clone(by));
         self.change(move |draft| {
             let by = draft.state().access.current_rights(&by)?;
             let state = draft.state();
@@ -134,7 +137,7 @@ impl Catalog {
             };
             by.check_owner(&name, table.owner())?;
             draft.remove_table(&table);
-            draft.revoke_all_on(&name)?;
+            draft.revoke_all_on(|object| *object == GrantObject::Table(name.clone()))?;
             Ok(Some(table))
         })
         .await
@@ -151,11 +154,11 @@ impl Catalog {
     /// of the store.
     pub async fn alter_declarations(
         &self,
-        name: &str,
+        name: &RelationName,
         by: &Arc<Rights>,
         alter: impl Fn(&CatalogState, &Table) -> Result<Declarations> + Send + Sync + 'static,
     ) -> Result<()> {
-        let (name, by) = (name.to_owned(), Arc::clone(by));
+        let (name, by) = (name.clone(), Arc::clone(by));
         self.change(move |draft| {
             let state = draft.state();
             let by = state.access.current_rights(&by)?;
@@ -168,7 +171,7 @@ impl Catalog {
             let declarations = alter(state, table)?;
             declarations
                 .check(table.schema())
-                .map_err(|error| error.at(format!("table \"{name}\"")))?;
+                .map_err(|error| error.at(format!("table {}", name.quoted())))?;
             let altered = Arc::new(table.with_declarations(declarations));
             draft.put_table(&altered)
         })
@@ -275,8 +278,8 @@ fn find_or_create_placement(
 }
 
 /// Refuses a name that a table or a view already has. Tables and views share one set of names.
-pub(super) fn check_name_is_free(draft: &Draft, name: &str) -> Result<()> {
-    name::check(name)?;
+pub(super) fn check_name_is_free(draft: &Draft, name: &RelationName) -> Result<()> {
+    name::check(name.name())?;
     let exists = |what: String| {
         let exists = Error::new(ErrorCode::AlreadyExists, what);
         Err(exists.with_sqlstate(SqlState::DuplicateTable))

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use volary_flight_proto::{Error, Result};
 
 use super::Catalog;
-use super::access::Rights;
+use super::access::{GrantObject, Rights};
+use super::relation_name::RelationName;
 use super::table::{NewView, View};
 use super::tables::check_name_is_free;
 
@@ -22,9 +23,9 @@ impl Catalog {
     ) -> Result<Arc<View>> {
         let by = Arc::clone(by);
         self.change(move |draft| {
-            let name = new.name.as_str();
+            let name = &new.name;
             let by = draft.state().access.current_rights(&by)?;
-            by.check_create()?;
+            draft.state().check_create(name.schema(), &by)?;
             // A view reads with the rights of its owner, so it keeps its owner when somebody
             // replaces it.
             let is_replaced = |former: &&Arc<View>| {
@@ -55,11 +56,11 @@ impl Catalog {
     /// `PERMISSION_DENIED` if it belongs to somebody else, and the errors of the store.
     pub async fn drop_view(
         &self,
-        name: &str,
+        name: &RelationName,
         if_exists: bool,
         by: &Arc<Rights>,
     ) -> Result<Option<Arc<View>>> {
-        let (name, by) = (name.to_owned(), Arc::clone(by));
+        let (name, by) = (name.clone(), Arc::clone(by));
         self.change(move |draft| {
             let state = draft.state();
             let by = state.access.current_rights(&by)?;
@@ -74,7 +75,7 @@ impl Catalog {
             };
             by.check_owner(&name, view.owner())?;
             draft.remove_view(&name);
-            draft.revoke_all_on(&name)?;
+            draft.revoke_all_on(|object| *object == GrantObject::Table(name.clone()))?;
             Ok(Some(view))
         })
         .await

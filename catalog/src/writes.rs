@@ -25,7 +25,7 @@ impl Catalog {
     /// # Errors
     /// `NOT_FOUND` if the table was dropped, and the errors of the store.
     pub async fn begin_write(&self, table: &Table) -> Result<OpenWrite> {
-        let (id, name) = (table.id(), table.name().to_owned());
+        let (id, name) = (table.id(), table.name().to_string());
         let change = move |draft: &mut Draft| {
             if draft.state().table_by_id(id).is_none() {
                 return Err(dropped_table_error(&name));

@@ -18,12 +18,14 @@ const QUERIES: [(&str, &str); 3] = [
     ),
     (
         "tables",
-        "SELECT name, kind, shard_key, shards, sort_key, workers, rows, bytes, owner FROM system.tables ORDER BY name",
+        "SELECT name, kind, shard_key, shards, sort_key, workers, rows, bytes, owner, schema_name \
+         FROM system.tables ORDER BY schema_name, name",
     ),
     (
         "shards",
-        "SELECT table_name, worker_id, count(*) AS shards, sum(rows) AS rows, sum(bytes) AS bytes FROM system.shards \
-         GROUP BY table_name, worker_id ORDER BY table_name, worker_id",
+        "SELECT table_name, worker_id, count(*) AS shards, sum(rows) AS rows, sum(bytes) AS bytes, schema_name \
+         FROM system.shards GROUP BY schema_name, table_name, worker_id \
+         ORDER BY schema_name, table_name, worker_id",
     ),
 ];
 

@@ -68,6 +68,8 @@ pub enum SqlState {
     UndefinedTable,
     /// A table or view of this name exists already.
     DuplicateTable,
+    /// A schema of this name exists already.
+    DuplicateSchema,
     /// A table cannot be defined like this.
     InvalidTableDefinition,
     /// A limit is reached that has no code of its own.
@@ -100,7 +102,7 @@ pub enum SqlState {
 
 impl SqlState {
     /// All codes, in the order of their classes.
-    pub const ALL: [SqlState; 42] = [
+    pub const ALL: [SqlState; 43] = [
         Self::ParameterCountMismatch,
         Self::FeatureNotSupported,
         Self::CardinalityViolation,
@@ -128,6 +130,7 @@ impl SqlState {
         Self::InvalidForeignKey,
         Self::UndefinedFunction,
         Self::UndefinedTable,
+        Self::DuplicateSchema,
         Self::DuplicateTable,
         Self::InvalidTableDefinition,
         Self::InsufficientResources,
@@ -175,6 +178,7 @@ impl SqlState {
             Self::InvalidForeignKey => "42830",
             Self::UndefinedFunction => "42883",
             Self::UndefinedTable => "42P01",
+            Self::DuplicateSchema => "42P06",
             Self::DuplicateTable => "42P07",
             Self::InvalidTableDefinition => "42P16",
             Self::InsufficientResources => "53000",

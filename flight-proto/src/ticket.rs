@@ -139,9 +139,9 @@ pub struct QueryTicket {
     /// statement.
     #[prost(bytes = "bytes", optional, tag = "7")]
     pub command: Option<Bytes>,
-    /// The tables and views that the query read when it was planned, by name. The value is the id
-    /// of a table, or the [`fingerprint`] of a view's text and owner. The snapshot is not enough:
-    /// it says which writes are seen, but not of which tables.
+    /// The tables and views of the schema `public` that the query read when it was planned, by
+    /// name. The value is the id of a table, or the [`fingerprint`] of a view's text and owner. The
+    /// snapshot is not enough: it says which writes are seen, but not of which tables.
     #[prost(btree_map = "string, uint64", tag = "8")]
     pub reads: BTreeMap<String, u64>,
     /// The [`fingerprint`] of the columns that were announced.
@@ -150,6 +150,23 @@ pub struct QueryTicket {
     /// Name of the user who may redeem the ticket. Empty if there are no users.
     #[prost(string, tag = "10")]
     pub user: String,
+    /// The tables and views in other schemas that the query read when it was planned.
+    #[prost(message, repeated, tag = "11")]
+    pub reads_in_schemas: Vec<RelationRead>,
+}
+
+/// A table or a view in another schema than `public` that a query read when it was planned.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct RelationRead {
+    /// Name of the schema.
+    #[prost(string, tag = "1")]
+    pub schema: String,
+    /// Name of the table or view within the schema.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// The id of a table, or the [`fingerprint`] of a view's text and owner.
+    #[prost(uint64, tag = "3")]
+    pub version: u64,
 }
 
 /// Returns a number that tells texts apart and that is the same on every gateway: the first eight

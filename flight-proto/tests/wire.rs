@@ -20,7 +20,9 @@ use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, L
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::session::SessionClaims;
 use volary_flight_proto::snapshot::Snapshot;
-use volary_flight_proto::ticket::{FragmentTicket, Member, PreparedStatementHandle, QueryTicket};
+use volary_flight_proto::ticket::{
+    FragmentTicket, Member, PreparedStatementHandle, QueryTicket, RelationRead,
+};
 use volary_flight_proto::write::{TableDescription, WriteRequest};
 
 /// Asserts that the message encodes to these bytes, and that these bytes decode to the message.
@@ -425,10 +427,15 @@ fn what_clients_hold_has_its_bytes() {
         reads: [("t".to_owned(), 7)].into(),
         columns: Some(9),
         user: "u".to_owned(),
+        reads_in_schemas: vec![RelationRead {
+            schema: "s".to_owned(),
+            name: "t".to_owned(),
+            version: 8,
+        }],
     };
     assert_bytes(
         &ticket,
-        "0a0171120853454c45435420311a0101220808ac0212030cab022a060a016112016232003a010242050a01741007490900000000000000520175",
+        "0a0171120853454c45435420311a0101220808ac0212030cab022a060a016112016232003a010242050a017410074909000000000000005201755a080a01731201741808",
     );
     let direct = DirectTicket {
         query: Some(QueryTicket {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use prost::Message;
 use tonic::codegen::http::HeaderMap;
 use volary_catalog::access::Rights;
-use volary_catalog::{Catalog, WriteSummary};
+use volary_catalog::{Catalog, RelationName, WriteSummary};
 use volary_flight_proto::ids::{QueryId, WorkerId};
 use volary_flight_proto::membership::JoinRequest;
 use volary_flight_proto::seal::Sealer;
@@ -233,7 +233,7 @@ fn config() -> Config {
 /// Commits a write, so that the catalog lists rows of a table on all workers.
 async fn fill(catalog: &Catalog, table: &str) {
     let state = catalog.state();
-    let table = state.table(table).expect("it was defined");
+    let table = state.table(&RelationName::in_public(table)).expect("it was defined");
     let write = catalog.begin_write(table).await.expect("a write begins");
     let rows = |shard: u32| ShardWritten {
         shard,

@@ -8,6 +8,7 @@ use super::records::{PrincipalKind, PrincipalRecord, TokenRecord};
 use super::rights::{GrantObject, Privilege, Rights};
 use super::{Access, PUBLIC_ROLE};
 use crate::draft::Draft;
+use crate::relation_name::RelationName;
 use crate::{Catalog, CatalogState, name, now_ms};
 
 /// Maximum length of the name of a user, role or token, in bytes. Names appear in headers, logs and
@@ -151,8 +152,8 @@ impl Catalog {
     ///
     /// # Errors
     /// `PERMISSION_DENIED` if the user is not an administrator, `NOT_FOUND` if the user or role
-    /// does not exist, `INVALID_ARGUMENT` if it owns a table or view or if no administrator would
-    /// be left, and the errors of the store.
+    /// does not exist, `INVALID_ARGUMENT` if it owns a table, view or schema or if no administrator
+    /// would be left, and the errors of the store.
     pub async fn drop_principal(
         &self,
         kind: PrincipalKind,
@@ -171,7 +172,7 @@ impl Catalog {
             let owned: Vec<_> = draft.state().names_owned_by(&name).collect();
             if !owned.is_empty() {
                 return Err(Error::invalid(format!(
-                    "{} \"{name}\" owns {}; drop them, or give them to another owner: ALTER TABLE … OWNER TO …",
+                    "{} \"{name}\" owns {}; drop them, or give them to another owner: ALTER TABLE or SCHEMA … OWNER TO …",
                     kind.name(),
                     owned.join(", ")
                 )));
@@ -303,25 +304,42 @@ impl Catalog {
     /// # Errors
     /// `NOT_FOUND` if the table, view or new owner does not exist, `PERMISSION_DENIED` if the user
     /// has no right to give it to the new owner, and the errors of the store.
-    pub async fn set_owner(&self, name: &str, owner: &str, by: &Arc<Rights>) -> Result<()> {
-        let (name, owner, by) = (name.to_owned(), owner.to_owned(), Arc::clone(by));
+    pub async fn set_owner(
+        &self,
+        name: &RelationName,
+        owner: &str,
+        by: &Arc<Rights>,
+    ) -> Result<()> {
+        let (name, owner, by) = (name.clone(), owner.to_owned(), Arc::clone(by));
         self.change(move |draft| {
             let state = draft.state();
             let by = state.access.current_rights(&by)?;
             state.check_owner(&name, &by)?;
-            if !by.owns(Some(&owner)) {
-                // A view reads with the rights of its owner, so nobody may make another user the
-                // owner of a view against that user's will.
-                by.check_admin(
-                    "give tables and views to an owner other than itself and its roles",
-                )?;
-            }
-            if !state.access.principals.contains_key(&owner) {
-                return Err(not_found_error("user or role", &owner));
-            }
+            state.check_may_own(&owner, &by)?;
             draft.put_owner(&name, &owner)
         })
         .await
+    }
+}
+
+impl CatalogState {
+    /// Checks that a user with these rights may make `owner` the owner of an object.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED` if `owner` is neither the user nor one of its roles, `NOT_FOUND` if it
+    /// does not exist.
+    pub(crate) fn check_may_own(&self, owner: &str, by: &Rights) -> Result<()> {
+        if !by.owns(Some(owner)) {
+            // A view reads with the rights of its owner, so nobody may make another user the owner
+            // of a view against that user's will.
+            by.check_admin(
+                "give tables, views and schemas to an owner other than itself and its roles",
+            )?;
+        }
+        if !self.access.principals.contains_key(owner) {
+            return Err(not_found_error("user or role", owner));
+        }
+        Ok(())
     }
 }
 
@@ -405,11 +423,13 @@ fn find_grantee(draft: &Draft, name: &str) -> Result<PrincipalRecord> {
     }
 }
 
-/// Refuses a grant that `by` may not make. The owner of a table or view may grant privileges on it.
+/// Refuses a grant that `by` may not make. The owner of a table, view or schema may grant
+/// privileges on it.
 /// Only administrators may grant anything else.
 fn check_may_grant(state: &CatalogState, grant: &Grant, by: &Rights) -> Result<()> {
     match grant {
         Grant::Privileges(GrantObject::Table(name), _) => state.check_owner(name, by),
+        Grant::Privileges(GrantObject::Schema(name), _) => state.check_owner_of_schema(name, by),
         Grant::Privileges(GrantObject::Cluster | GrantObject::AllTables, _) => {
             by.check_admin("grant or revoke privileges on the cluster or on all tables")
         }

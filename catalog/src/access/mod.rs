@@ -28,6 +28,8 @@ pub struct Access {
     tokens: BTreeMap<String, Arc<TokenRecord>>,
     /// The tokens by the hash of their text.
     tokens_by_hash: HashMap<String, Arc<TokenRecord>>,
+    /// The owner of each schema that has one.
+    schema_owners: BTreeMap<String, String>,
     /// The rights of each user and role, by name.
     rights: HashMap<String, Arc<Rights>>,
 }
@@ -36,6 +38,7 @@ impl Access {
     pub(super) fn new(
         principals: impl IntoIterator<Item = PrincipalRecord>,
         tokens: impl IntoIterator<Item = TokenRecord>,
+        schema_owners: impl IntoIterator<Item = (String, String)>,
     ) -> Self {
         let mut access = Self {
             principals: principals
@@ -46,6 +49,7 @@ impl Access {
                 .into_iter()
                 .map(|token| (token.name.clone(), Arc::new(token)))
                 .collect(),
+            schema_owners: schema_owners.into_iter().collect(),
             ..Self::default()
         };
         access.refresh();
@@ -141,13 +145,15 @@ impl Access {
         roles
     }
 
-    /// Returns the users and roles that have a grant on a table or view, with that grant removed.
-    pub(super) fn principals_without_grants_on(&self, name: &str) -> Vec<PrincipalRecord> {
-        let object = GrantObject::Table(name.to_owned());
-        let granted = |it: &&Arc<PrincipalRecord>| it.grants.contains_key(&object);
+    /// Returns the users and roles that have a grant on a dropped object, without these grants.
+    pub(super) fn principals_without_grants_on(
+        &self,
+        is_dropped: impl Fn(&GrantObject) -> bool,
+    ) -> Vec<PrincipalRecord> {
+        let granted = |it: &&Arc<PrincipalRecord>| it.grants.keys().any(&is_dropped);
         let without = |principal: &Arc<PrincipalRecord>| {
             let mut principal = principal.as_ref().clone();
-            principal.grants.remove(&object);
+            principal.grants.retain(|object, _| !is_dropped(object));
             principal
         };
         self.principals
@@ -164,6 +170,17 @@ impl Access {
 
     pub(super) fn remove_principal(&mut self, name: &str) {
         self.principals.remove(name);
+        self.refresh();
+    }
+
+    /// Sets the owner of a schema. `None` means that it has no owner, or was dropped.
+    pub(super) fn set_schema_owner(&mut self, schema: &str, owner: Option<&str>) {
+        match owner {
+            Some(owner) => self
+                .schema_owners
+                .insert(schema.to_owned(), owner.to_owned()),
+            None => self.schema_owners.remove(schema),
+        };
         self.refresh();
     }
 
@@ -193,6 +210,11 @@ impl Access {
         let generation = self.principals.get(name).map_or(0, |it| it.generation);
         let mut names = self.roles_of(name);
         names.insert(name);
+        let owned_schemas = self.schema_owners.iter();
+        let owned_schemas: BTreeSet<_> = owned_schemas
+            .filter(|(_, owner)| names.contains(owner.as_str()))
+            .map(|(schema, _)| schema.clone())
+            .collect();
         let principals: Vec<_> = names
             .into_iter()
             .filter_map(|name| self.principals.get(name))
@@ -206,6 +228,7 @@ impl Access {
         for principal in principals {
             rights.add_grants(&principal.name, principal.grants.iter());
         }
+        rights.set_owned_schemas(owned_schemas);
         rights.with_limits(limits)
     }
 }

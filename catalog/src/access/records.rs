@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::super::records::{Record, THIRD_FORMAT};
+use super::super::records::{Record, SEVENTH_FORMAT, THIRD_FORMAT};
 use super::limits::UserLimits;
 use super::rights::{GrantObject, Privilege};
 
@@ -82,7 +82,17 @@ impl Record for PrincipalRecord {
     }
 
     fn format(&self) -> u32 {
-        THIRD_FORMAT
+        // An older release would take a grant on a table `s.t` for one on a table `t`.
+        let needs_schemas = |object: &GrantObject| match object {
+            GrantObject::Cluster | GrantObject::AllTables => false,
+            GrantObject::Schema(_) => true,
+            GrantObject::Table(name) => !name.is_in_public(),
+        };
+        if self.grants.keys().any(needs_schemas) {
+            SEVENTH_FORMAT
+        } else {
+            THIRD_FORMAT
+        }
     }
 }
 
@@ -134,11 +144,12 @@ mod grants {
 #[cfg(test)]
 mod tests {
     use super::super::super::records::{decode, encode};
+    use super::super::super::relation_name::RelationName;
     use super::*;
 
     #[test]
     fn a_user_has_the_same_text_for_ever() {
-        let user = PrincipalRecord {
+        let mut user = PrincipalRecord {
             name: "kea".to_owned(),
             kind: PrincipalKind::User,
             password: Some("$argon2id$…".to_owned()),
@@ -149,7 +160,7 @@ mod tests {
                 (GrantObject::Cluster, [Privilege::Create].into()),
                 (GrantObject::AllTables, [Privilege::Select].into()),
                 (
-                    GrantObject::Table("eggs".to_owned()),
+                    GrantObject::Table(RelationName::in_public("eggs")),
                     [Privilege::Insert, Privilege::Select].into(),
                 ),
             ]
@@ -158,6 +169,22 @@ mod tests {
             created_at_ms: 7,
         };
         let text = r#"{"format":3,"name":"kea","kind":"user","password":"$argon2id$…","generation":3,"admin":true,"member_of":["analysts"],"grants":[{"on":"cluster","privileges":["create"]},{"on":"all_tables","privileges":["select"]},{"on":{"table":"eggs"},"privileges":["select","insert"]}],"created_at_ms":7}"#;
+        assert_eq!(String::from_utf8(encode(&user).unwrap()).unwrap(), text);
+        let read: PrincipalRecord = decode("principal/kea", text.as_bytes()).unwrap();
+        assert_eq!(read, user);
+
+        user.grants = [
+            (
+                GrantObject::Table(RelationName::new("staging", "eggs")),
+                [Privilege::Select].into(),
+            ),
+            (
+                GrantObject::Schema("staging".to_owned()),
+                [Privilege::Create].into(),
+            ),
+        ]
+        .into();
+        let text = r#"{"format":7,"name":"kea","kind":"user","password":"$argon2id$…","generation":3,"admin":true,"member_of":["analysts"],"grants":[{"on":{"table":{"schema":"staging","name":"eggs"}},"privileges":["select"]},{"on":{"schema":"staging"},"privileges":["create"]}],"created_at_ms":7}"#;
         assert_eq!(String::from_utf8(encode(&user).unwrap()).unwrap(), text);
         let read: PrincipalRecord = decode("principal/kea", text.as_bytes()).unwrap();
         assert_eq!(read, user);

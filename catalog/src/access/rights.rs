@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::limits::UserLimits;
+use crate::relation_name::{PUBLIC_SCHEMA, RelationName};
 
 /// A privilege that can be granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -13,7 +14,7 @@ pub enum Privilege {
     Select,
     /// The right to add rows to a table.
     Insert,
-    /// The right to create tables and views.
+    /// The right to create schemas in the cluster, or tables and views in a schema.
     Create,
 }
 
@@ -38,7 +39,9 @@ pub enum GrantObject {
     /// All tables and views, including those that are created later.
     AllTables,
     /// A table or view, by its name.
-    Table(String),
+    Table(RelationName),
+    /// A schema with all its tables and views, including those that are created later.
+    Schema(String),
 }
 
 /// The rights of a user, including those that its roles give it.
@@ -68,7 +71,10 @@ struct Granted {
     owner_names: BTreeSet<String>,
     may_create: bool,
     all_tables: BTreeSet<Privilege>,
-    tables: HashMap<String, BTreeSet<Privilege>>,
+    tables: HashMap<RelationName, BTreeSet<Privilege>>,
+    schemas: HashMap<String, BTreeSet<Privilege>>,
+    /// The schemas that the user or one of its roles owns.
+    owned_schemas: BTreeSet<String>,
 }
 
 impl Rights {
@@ -133,7 +139,20 @@ impl Rights {
                     .entry(table.clone())
                     .or_default()
                     .extend(privileges),
+                GrantObject::Schema(schema) => granted
+                    .schemas
+                    .entry(schema.clone())
+                    .or_default()
+                    .extend(privileges),
             }
+        }
+    }
+
+    /// Sets the schemas that the user or one of its roles owns. The rights of an administrator stay
+    /// as they are.
+    pub(super) fn set_owned_schemas(&mut self, schemas: BTreeSet<String>) {
+        if let Scope::Granted(granted) = &mut self.scope {
+            granted.owned_schemas = schemas;
         }
     }
 
@@ -192,7 +211,12 @@ impl Rights {
         }
     }
 
-    fn has_privilege(&self, privilege: Privilege, table: &str, owner: Option<&str>) -> bool {
+    fn has_privilege(
+        &self,
+        privilege: Privilege,
+        table: &RelationName,
+        owner: Option<&str>,
+    ) -> bool {
         self.owns(owner)
             || match &self.scope {
                 Scope::Open | Scope::Gateway | Scope::Admin => true,
@@ -200,12 +224,23 @@ impl Rights {
                     let on_table = granted.tables.get(table);
                     granted.all_tables.contains(&privilege)
                         || on_table.is_some_and(|privileges| privileges.contains(&privilege))
+                        || granted.has_on_schema(privilege, table.schema())
                 }
             }
     }
 
+    /// Returns whether the user owns the schema or was granted something on it.
+    pub(crate) fn has_right_on_schema(&self, schema: &str) -> bool {
+        match &self.scope {
+            Scope::Open | Scope::Gateway | Scope::Admin => true,
+            Scope::Granted(granted) => {
+                granted.owned_schemas.contains(schema) || granted.schemas.contains_key(schema)
+            }
+        }
+    }
+
     /// Returns whether the user may see the table or view in lists.
-    pub fn may_see(&self, table: &str, owner: Option<&str>) -> bool {
+    pub fn may_see(&self, table: &RelationName, owner: Option<&str>) -> bool {
         [Privilege::Select, Privilege::Insert]
             .into_iter()
             .any(|privilege| self.has_privilege(privilege, table, owner))
@@ -214,13 +249,22 @@ impl Rights {
     /// Returns the part of an error message that says who could grant access to a table, and how.
     /// The message is the same whether the table does not exist or the user may not see it. The
     /// text is empty for users who may see all tables.
-    pub(crate) fn visibility_advice(&self, table: &str) -> String {
+    pub(crate) fn visibility_advice(&self, table: &RelationName) -> String {
+        self.advice(&table.quoted())
+    }
+
+    /// Returns the same part of a message as [`Self::visibility_advice`], about a schema.
+    pub(crate) fn schema_visibility_advice(&self, schema: &str) -> String {
+        self.advice(&format!("SCHEMA \"{schema}\""))
+    }
+
+    fn advice(&self, object: &str) -> String {
         match &self.scope {
             Scope::Open | Scope::Gateway | Scope::Admin => String::new(),
             Scope::Granted(_) => {
                 let user = &self.user;
                 format!(
-                    ", or user \"{user}\" may not see it (its owner or an administrator can run: GRANT SELECT ON \"{table}\" TO \"{user}\")"
+                    ", or user \"{user}\" may not see it (its owner or an administrator can run: GRANT SELECT ON {object} TO \"{user}\")"
                 )
             }
         }
@@ -233,7 +277,7 @@ impl Rights {
     pub fn check_privilege(
         &self,
         privilege: Privilege,
-        table: &str,
+        table: &RelationName,
         owner: Option<&str>,
     ) -> Result<()> {
         if self.has_privilege(privilege, table, owner) {
@@ -241,20 +285,46 @@ impl Rights {
         }
         let (user, privilege) = (&self.user, privilege.name());
         Err(permission_denied(format!(
-            "user \"{user}\" has no {privilege} privilege on \"{table}\"; its owner or an administrator can run: GRANT {privilege} ON \"{table}\" TO \"{user}\""
+            "user \"{user}\" has no {privilege} privilege on \"{table}\"; its owner or an administrator can run: GRANT {privilege} ON {} TO \"{user}\"",
+            table.quoted()
         )))
     }
 
-    /// Refuses to create a table or view without the `CREATE` privilege.
+    /// Refuses to create a table or view in a schema without the right to do so. The `CREATE`
+    /// privilege on the cluster is enough only in the schema `public`.
     ///
     /// # Errors
     /// `PERMISSION_DENIED`, with who can grant the privilege and how.
-    pub fn check_create(&self) -> Result<()> {
+    pub(crate) fn check_create_in(&self, schema: &str) -> Result<()> {
+        let Scope::Granted(granted) = &self.scope else {
+            return Ok(());
+        };
+        let is_public = schema == PUBLIC_SCHEMA;
+        if (is_public && granted.may_create) || granted.has_on_schema(Privilege::Create, schema) {
+            return Ok(());
+        }
+        let user = &self.user;
+        Err(permission_denied(if is_public {
+            format!(
+                "user \"{user}\" may not create tables and views; an administrator can run: GRANT CREATE TO \"{user}\""
+            )
+        } else {
+            format!(
+                "user \"{user}\" may not create tables and views in the schema {schema}; its owner or an administrator can run: GRANT CREATE ON SCHEMA \"{schema}\" TO \"{user}\""
+            )
+        }))
+    }
+
+    /// Refuses to create a schema without the `CREATE` privilege on the cluster.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED`, with who can grant the privilege and how.
+    pub(crate) fn check_create_schema(&self) -> Result<()> {
         match &self.scope {
             Scope::Granted(granted) if !granted.may_create => {
                 let user = &self.user;
                 Err(permission_denied(format!(
-                    "user \"{user}\" may not create tables and views; an administrator can run: GRANT CREATE TO \"{user}\""
+                    "user \"{user}\" may not create schemas; an administrator can run: GRANT CREATE TO \"{user}\""
                 )))
             }
             Scope::Open | Scope::Gateway | Scope::Admin | Scope::Granted(_) => Ok(()),
@@ -265,17 +335,29 @@ impl Rights {
     ///
     /// # Errors
     /// `PERMISSION_DENIED`, with the owner.
-    pub(crate) fn check_owner(&self, table: &str, owner: Option<&str>) -> Result<()> {
+    pub(crate) fn check_owner(&self, table: &RelationName, owner: Option<&str>) -> Result<()> {
+        self.check_owns(&format!("\"{table}\""), owner)
+    }
+
+    /// Refuses to drop a schema, to give it away or to grant on it if somebody else owns it.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED`, with the owner.
+    pub(crate) fn check_owner_of_schema(&self, schema: &str, owner: Option<&str>) -> Result<()> {
+        self.check_owns(&format!("the schema \"{schema}\""), owner)
+    }
+
+    fn check_owns(&self, object: &str, owner: Option<&str>) -> Result<()> {
         if self.owns(owner) {
             return Ok(());
         }
         let user = &self.user;
         Err(permission_denied(match owner {
             Some(owner) => format!(
-                "\"{table}\" belongs to \"{owner}\", and user \"{user}\" may not change it; ask the owner or an administrator"
+                "{object} belongs to \"{owner}\", and user \"{user}\" may not change it; ask the owner or an administrator"
             ),
             None => format!(
-                "\"{table}\" belongs to no user, and user \"{user}\" may not change it; ask an administrator"
+                "{object} belongs to no user, and user \"{user}\" may not change it; ask an administrator"
             ),
         }))
     }
@@ -295,6 +377,16 @@ impl Rights {
     }
 }
 
+impl Granted {
+    /// Returns whether a privilege extends to a schema with everything in it: it was granted, or
+    /// the user owns the schema.
+    fn has_on_schema(&self, privilege: Privilege, schema: &str) -> bool {
+        let granted = self.schemas.get(schema);
+        self.owned_schemas.contains(schema)
+            || granted.is_some_and(|privileges| privileges.contains(&privilege))
+    }
+}
+
 fn permission_denied(what: String) -> Error {
     Error::new(ErrorCode::PermissionDenied, what)
 }
@@ -302,6 +394,14 @@ fn permission_denied(what: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn eggs() -> RelationName {
+        RelationName::in_public("eggs")
+    }
+
+    fn nests() -> RelationName {
+        RelationName::in_public("nests")
+    }
 
     fn rights(grants: &[(GrantObject, &[Privilege])]) -> Rights {
         let mut rights = Rights::without_grants("kea", 1);
@@ -318,19 +418,19 @@ mod tests {
         let nothing = rights(&[]);
         for privilege in [Privilege::Select, Privilege::Insert] {
             let error = nothing
-                .check_privilege(privilege, "eggs", Some("auk"))
+                .check_privilege(privilege, &eggs(), Some("auk"))
                 .unwrap_err();
             assert_eq!(error.code(), ErrorCode::PermissionDenied);
             assert!(error.message().contains("GRANT"), "{error}");
             nothing
-                .check_privilege(privilege, "eggs", None)
+                .check_privilege(privilege, &eggs(), None)
                 .unwrap_err();
         }
-        nothing.check_create().unwrap_err();
+        nothing.check_create_in("public").unwrap_err();
         nothing.check_admin("drop users").unwrap_err();
-        nothing.check_owner("eggs", None).unwrap_err();
-        nothing.check_owner("eggs", Some("auk")).unwrap_err();
-        assert!(!nothing.may_see("eggs", Some("auk")));
+        nothing.check_owner(&eggs(), None).unwrap_err();
+        nothing.check_owner(&eggs(), Some("auk")).unwrap_err();
+        assert!(!nothing.may_see(&eggs(), Some("auk")));
     }
 
     #[test]
@@ -338,39 +438,39 @@ mod tests {
         let nothing = rights(&[]);
         for owner in ["kea", "keas"] {
             nothing
-                .check_privilege(Privilege::Select, "eggs", Some(owner))
+                .check_privilege(Privilege::Select, &eggs(), Some(owner))
                 .unwrap();
             nothing
-                .check_privilege(Privilege::Insert, "eggs", Some(owner))
+                .check_privilege(Privilege::Insert, &eggs(), Some(owner))
                 .unwrap();
-            nothing.check_owner("eggs", Some(owner)).unwrap();
+            nothing.check_owner(&eggs(), Some(owner)).unwrap();
         }
     }
 
     #[test]
     fn what_was_granted_is_allowed_and_nothing_else() {
-        let reads_one = rights(&[(GrantObject::Table("eggs".to_owned()), &[Privilege::Select])]);
+        let reads_one = rights(&[(GrantObject::Table(eggs()), &[Privilege::Select])]);
         reads_one
-            .check_privilege(Privilege::Select, "eggs", None)
+            .check_privilege(Privilege::Select, &eggs(), None)
             .unwrap();
         reads_one
-            .check_privilege(Privilege::Insert, "eggs", None)
+            .check_privilege(Privilege::Insert, &eggs(), None)
             .unwrap_err();
         reads_one
-            .check_privilege(Privilege::Select, "nests", None)
+            .check_privilege(Privilege::Select, &nests(), None)
             .unwrap_err();
-        reads_one.check_owner("eggs", None).unwrap_err();
-        assert!(reads_one.may_see("eggs", None));
+        reads_one.check_owner(&eggs(), None).unwrap_err();
+        assert!(reads_one.may_see(&eggs(), None));
         let writes_all = rights(&[(GrantObject::AllTables, &[Privilege::Insert])]);
         writes_all
-            .check_privilege(Privilege::Insert, "nests", None)
+            .check_privilege(Privilege::Insert, &nests(), None)
             .unwrap();
         writes_all
-            .check_privilege(Privilege::Select, "nests", None)
+            .check_privilege(Privilege::Select, &nests(), None)
             .unwrap_err();
-        writes_all.check_create().unwrap_err();
+        writes_all.check_create_in("public").unwrap_err();
         rights(&[(GrantObject::Cluster, &[Privilege::Create])])
-            .check_create()
+            .check_create_in("public")
             .unwrap();
     }
 
@@ -378,10 +478,10 @@ mod tests {
     fn administrators_and_a_cluster_without_users_are_asked_nothing() {
         for rights in [Rights::of_admin("auk", 1), Rights::of_open_cluster("auk")] {
             rights
-                .check_privilege(Privilege::Insert, "eggs", Some("kea"))
+                .check_privilege(Privilege::Insert, &eggs(), Some("kea"))
                 .unwrap();
-            rights.check_owner("eggs", None).unwrap();
-            rights.check_create().unwrap();
+            rights.check_owner(&eggs(), None).unwrap();
+            rights.check_create_in("public").unwrap();
             rights.check_admin("drop users").unwrap();
         }
         assert_eq!(Rights::of_admin("auk", 1).owner(), Some("auk"));

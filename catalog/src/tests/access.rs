@@ -4,7 +4,7 @@ use crate::access::{
     Privilege, TokenRecord,
 };
 
-fn new(name: &str, kind: PrincipalKind, admin: bool) -> NewPrincipal {
+pub(super) fn new(name: &str, kind: PrincipalKind, admin: bool) -> NewPrincipal {
     NewPrincipal {
         name: name.to_owned(),
         kind,
@@ -14,15 +14,12 @@ fn new(name: &str, kind: PrincipalKind, admin: bool) -> NewPrincipal {
     }
 }
 
-fn gateway() -> Arc<Rights> {
+pub(super) fn gateway() -> Arc<Rights> {
     Arc::new(Rights::of_gateway())
 }
 
 fn read(table: &str) -> Grant {
-    Grant::Privileges(
-        GrantObject::Table(table.to_owned()),
-        [Privilege::Select].into(),
-    )
+    Grant::Privileges(GrantObject::Table(named(table)), [Privilege::Select].into())
 }
 
 async fn with_users(directory: &Directory) -> Catalog {
@@ -45,16 +42,16 @@ async fn with_users(directory: &Directory) -> Catalog {
     catalog
 }
 
-fn rights(catalog: &Catalog, name: &str) -> Arc<Rights> {
+pub(super) fn rights(catalog: &Catalog, name: &str) -> Arc<Rights> {
     Arc::clone(catalog.state().access().rights(name).unwrap())
 }
 
 fn reads(catalog: &Catalog, name: &str) -> bool {
     let state = catalog.state();
-    let owner = state.owner_of("eggs").unwrap();
+    let owner = state.owner_of(&named("eggs")).unwrap();
     let rights = state.access().rights(name).unwrap();
     rights
-        .check_privilege(Privilege::Select, "eggs", owner)
+        .check_privilege(Privilege::Select, &named("eggs"), owner)
         .is_ok()
 }
 
@@ -269,15 +266,21 @@ async fn owners_stay_owners_and_what_is_dropped_is_granted_to_nobody() {
         .grant(vec![read("own")], vec!["keas".to_owned()], false, &kea)
         .await
         .unwrap();
-    let error = catalog.set_owner("own", "auk", &kea).await.unwrap_err();
+    let error = catalog
+        .set_owner(&named("own"), "auk", &kea)
+        .await
+        .unwrap_err();
     assert_eq!(error.code(), ErrorCode::PermissionDenied);
-    catalog.set_owner("own", "auk", &auk).await.unwrap();
+    catalog.set_owner(&named("own"), "auk", &auk).await.unwrap();
     // Users do not learn about a table that they may not see, except that its name is taken.
-    let hidden = catalog.drop_table("own", false, &kea).await.unwrap_err();
+    let hidden = catalog
+        .drop_table(&named("own"), false, &kea)
+        .await
+        .unwrap_err();
     assert_eq!(hidden.code(), ErrorCode::NotFound);
     assert!(
         catalog
-            .drop_table("own", true, &kea)
+            .drop_table(&named("own"), true, &kea)
             .await
             .unwrap()
             .is_none()
@@ -290,8 +293,14 @@ async fn owners_stay_owners_and_what_is_dropped_is_granted_to_nobody() {
         .await
         .unwrap();
     for refused in [
-        catalog.set_owner("own", "kea", &kea).await.unwrap_err(),
-        catalog.drop_table("own", false, &kea).await.unwrap_err(),
+        catalog
+            .set_owner(&named("own"), "kea", &kea)
+            .await
+            .unwrap_err(),
+        catalog
+            .drop_table(&named("own"), false, &kea)
+            .await
+            .unwrap_err(),
         create(&kea, IfExists::Replace).await.unwrap_err(),
         catalog
             .grant(vec![read("own")], vec!["kea".to_owned()], false, &kea)
@@ -304,13 +313,13 @@ async fn owners_stay_owners_and_what_is_dropped_is_granted_to_nobody() {
         .drop_principal(PrincipalKind::User, "auk", false, &gateway())
         .await;
     assert!(owns.unwrap_err().message().contains("owns own"));
-    catalog.drop_table("own", false, &auk).await.unwrap();
+    catalog
+        .drop_table(&named("own"), false, &auk)
+        .await
+        .unwrap();
     let state = catalog.state();
     let mut principals = state.access().principals();
-    assert!(principals.all(|it| {
-        !it.grants
-            .contains_key(&GrantObject::Table("own".to_owned()))
-    }));
+    assert!(principals.all(|it| { !it.grants.contains_key(&GrantObject::Table(named("own"))) }));
 }
 
 #[tokio::test]
@@ -345,7 +354,10 @@ async fn rights_of_before_a_change_are_worth_nothing_after_it() {
     let live = [catalog.state().workers().next().unwrap().id];
     let created = catalog.create_table(definition(), &live, IfExists::Fail, &before);
     created.await.unwrap();
-    catalog.drop_table("own", false, &before).await.unwrap();
+    catalog
+        .drop_table(&named("own"), false, &before)
+        .await
+        .unwrap();
     catalog
         .drop_principal(PrincipalKind::User, "kea", false, &auk)
         .await

@@ -2,6 +2,8 @@
 
 /// Tests users, roles, grants and tokens, and that they survive a restart.
 mod access;
+/// Tests schemas, who may see and use them, and what is dropped with them.
+mod schemas;
 /// Tests what a store keeps, and what it refuses.
 mod stores;
 /// Tests tables, views, workers and placements.
@@ -43,6 +45,11 @@ fn anybody() -> Arc<Rights> {
     Arc::new(Rights::of_open_cluster("kea"))
 }
 
+/// Returns the name of a table or view in the schema `public`.
+fn named(name: &str) -> RelationName {
+    RelationName::in_public(name)
+}
+
 async fn open(directory: &Path) -> Result<Catalog> {
     Catalog::open(Arc::new(
         RedbStore::open(directory, Arc::new(LocalDisk)).await?,
@@ -66,8 +73,9 @@ async fn with_workers(directory: &Directory, count: u64) -> (Catalog, Vec<Worker
 
 fn new_view(name: &str, sql: &str, schema: arrow::datatypes::SchemaRef) -> NewView {
     NewView {
-        name: name.to_owned(),
+        name: named(name),
         sql: sql.to_owned(),
+        search_schema: PUBLIC_SCHEMA.to_owned(),
         schema,
         parameters: None,
     }
@@ -79,7 +87,7 @@ fn definition(name: &str, kind: DefinitionKind) -> TableDefinition {
         Field::new("value", DataType::Float64, true),
     ];
     TableDefinition {
-        name: name.to_owned(),
+        name: named(name),
         schema: Arc::new(Schema::new(fields)),
         kind,
         sort_key: Vec::new(),
@@ -124,7 +132,7 @@ fn written(shard: u32, rows: u32) -> WriteResult {
 }
 
 async fn load(catalog: &Catalog, table: &str, rows: u32) -> WriteId {
-    let table = catalog.state().table(table).unwrap().clone();
+    let table = catalog.state().table(&named(table)).unwrap().clone();
     let write = catalog.begin_write(&table).await.unwrap().take_over();
     let results = [(table.workers()[0], written(0, rows))];
     let summary = WriteSummary::new(&table, &results).unwrap();

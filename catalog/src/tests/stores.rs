@@ -49,7 +49,12 @@ async fn a_catalog_that_is_opened_again_is_the_same() {
         .await
         .unwrap();
     load(&catalog, "orders", 25).await;
-    let schema = catalog.state().table("orders").unwrap().schema().clone();
+    let schema = catalog
+        .state()
+        .table(&named("orders"))
+        .unwrap()
+        .schema()
+        .clone();
     catalog
         .create_view(
             new_view("recent", "SELECT * FROM orders", schema),
@@ -62,7 +67,7 @@ async fn a_catalog_that_is_opened_again_is_the_same() {
     drop(catalog);
     let catalog = open(&directory.0).await.unwrap();
     assert_eq!(content(&catalog.state()), before);
-    let orders = catalog.state().table("orders").unwrap().clone();
+    let orders = catalog.state().table(&named("orders")).unwrap().clone();
     let statistics = orders.statistics();
     assert_eq!(
         (statistics.rows, statistics.bytes, statistics.shards[0].rows),

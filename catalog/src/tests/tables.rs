@@ -32,7 +32,10 @@ async fn tables_of_equal_shard_count_share_their_placement() {
 
     // A placement that no table uses any more is created anew.
     for name in ["orders", "lineitem"] {
-        catalog.drop_table(name, false, &anybody()).await.unwrap();
+        catalog
+            .drop_table(&named(name), false, &anybody())
+            .await
+            .unwrap();
     }
     let orders = create("orders", 8, &workers[..2]).await;
     assert_eq!(orders.workers(), &workers[..2]);
@@ -108,10 +111,10 @@ async fn names_are_taken_once() {
         )
         .await
         .unwrap();
-    assert_eq!(catalog.state().view("v").unwrap().sql(), "SELECT 2");
+    assert_eq!(catalog.state().view(&named("v")).unwrap().sql(), "SELECT 2");
 
     let missing = catalog
-        .drop_table("order", false, &anybody())
+        .drop_table(&named("order"), false, &anybody())
         .await
         .unwrap_err();
     assert!(
@@ -120,14 +123,14 @@ async fn names_are_taken_once() {
     );
     assert!(
         catalog
-            .drop_table("order", true, &anybody())
+            .drop_table(&named("order"), true, &anybody())
             .await
             .unwrap()
             .is_none()
     );
     assert_eq!(
         catalog
-            .drop_table("v", true, &anybody())
+            .drop_table(&named("v"), true, &anybody())
             .await
             .unwrap_err()
             .code(),
@@ -135,7 +138,7 @@ async fn names_are_taken_once() {
     );
     assert!(
         catalog
-            .drop_view("v", false, &anybody())
+            .drop_view(&named("v"), false, &anybody())
             .await
             .unwrap()
             .is_some()

@@ -20,7 +20,7 @@ async fn a_gateway_that_is_killed_in_a_load_leaves_nothing_visible() {
         .await
         .unwrap();
     copying.take_over();
-    assert!(catalog.state().table("copy").is_none());
+    assert!(catalog.state().table(&named("copy")).is_none());
     assert!(
         catalog
             .state()
@@ -32,7 +32,7 @@ async fn a_gateway_that_is_killed_in_a_load_leaves_nothing_visible() {
     let catalog = open(&directory.0).await.unwrap();
     let state = catalog.state();
     assert!(!state.snapshot().sees(write));
-    assert_eq!(state.table("orders").unwrap().statistics().rows, 10);
+    assert_eq!(state.table(&named("orders")).unwrap().statistics().rows, 10);
     assert!(!state.retained_tables().any(|table| table == created.id()));
     assert!(state.last_table_id() >= created.id());
     assert!(state.placements().all(|placement| placement.shards != 16));
@@ -78,7 +78,7 @@ async fn a_table_that_is_created_with_rows_appears_with_them() {
     let summary = WriteSummary::new(&table, &[(workers[0], written(3, 7))]).unwrap();
     catalog.commit_write(write, summary).await.unwrap();
     let state = catalog.state();
-    assert_eq!(state.table("copy").unwrap().statistics().rows, 7);
+    assert_eq!(state.table(&named("copy")).unwrap().statistics().rows, 7);
     assert!(state.snapshot().sees(write));
     // A statement that is cancelled during its commit must not delete committed rows.
     assert!(!catalog.abort_write(write).await.unwrap());
@@ -111,7 +111,7 @@ async fn a_write_to_a_table_that_was_dropped_is_refused() {
         .unwrap();
     let write = catalog.begin_write(&table).await.unwrap().take_over();
     catalog
-        .drop_table("orders", false, &anybody())
+        .drop_table(&named("orders"), false, &anybody())
         .await
         .unwrap();
     let summary = WriteSummary::new(&table, &[(workers[0], written(3, 7))]).unwrap();
@@ -172,9 +172,15 @@ async fn a_table_is_there_until_the_one_that_replaces_it_is() {
         (table, write.take_over())
     };
     let (abandoned, write) = begin().await;
-    assert_eq!(catalog.state().table("orders").unwrap().id(), first.id());
+    assert_eq!(
+        catalog.state().table(&named("orders")).unwrap().id(),
+        first.id()
+    );
     assert!(catalog.abort_write(write).await.unwrap());
-    assert_eq!(catalog.state().table("orders").unwrap().id(), first.id());
+    assert_eq!(
+        catalog.state().table(&named("orders")).unwrap().id(),
+        first.id()
+    );
     assert!(
         !catalog
             .state()
@@ -188,12 +194,15 @@ async fn a_table_is_there_until_the_one_that_replaces_it_is() {
     let summary = WriteSummary::new(&second, &[]).unwrap();
     catalog.commit_write(write, summary).await.unwrap();
     let state = catalog.state();
-    assert_eq!(state.table("orders").unwrap().id(), second.id());
-    assert_eq!(state.table("orders").unwrap().shards(), 8);
+    assert_eq!(state.table(&named("orders")).unwrap().id(), second.id());
+    assert_eq!(state.table(&named("orders")).unwrap().shards(), 8);
     assert!(!state.retained_tables().any(|id| id == first.id()));
     drop(catalog);
     let catalog = open(&directory.0).await.unwrap();
-    assert_eq!(catalog.state().table("orders").unwrap().id(), second.id());
+    assert_eq!(
+        catalog.state().table(&named("orders")).unwrap().id(),
+        second.id()
+    );
     assert!(!catalog.abort_write(left_open).await.unwrap());
 }
 
@@ -216,7 +225,10 @@ async fn the_last_of_two_replacements_stays() {
     for (table, write) in [(&other, write_of_other), (&one, write_of_one)] {
         let summary = WriteSummary::new(table, &[]).unwrap();
         catalog.commit_write(write, summary).await.unwrap();
-        assert_eq!(catalog.state().table("orders").unwrap().id(), table.id());
+        assert_eq!(
+            catalog.state().table(&named("orders")).unwrap().id(),
+            table.id()
+        );
     }
     assert_eq!(
         catalog.state().retained_tables().collect::<Vec<_>>(),
@@ -331,7 +343,7 @@ async fn an_abort_that_the_store_does_not_take_is_tried_again() {
         .create_table(sharded("orders", 4), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap();
-    let table = Arc::clone(catalog.state().table("orders").unwrap());
+    let table = Arc::clone(catalog.state().table(&named("orders")).unwrap());
     let dropped = catalog.begin_write(&table).await.unwrap();
     store.failures.store(2, Ordering::Relaxed);
     drop(dropped);

@@ -3,7 +3,7 @@
 
 use super::Seed;
 
-const TEXTS: [(&str, &str); 44] = [
+const TEXTS: [(&str, &str); 47] = [
     (
         "filter",
         "SELECT k, s FROM t WHERE k = 7 AND s LIKE 'a%' OR at > TIMESTAMP '2026-01-01 00:00:00' -- ä",
@@ -59,6 +59,18 @@ const TEXTS: [(&str, &str); 44] = [
     (
         "names",
         "SELECT volary.public.t.k, \"T\".\"K\" FROM volary.public.t AS \"T\"(\"K\") CROSS JOIN LATERAL (SELECT 1) x",
+    ),
+    (
+        "schemas",
+        "DROP SCHEMA IF EXISTS volary.staging, \"Raw\" CASCADE",
+    ),
+    (
+        "schema",
+        "CREATE SCHEMA IF NOT EXISTS staging AUTHORIZATION kea",
+    ),
+    (
+        "grants_on_schemas",
+        "GRANT SELECT, CREATE ON SCHEMA staging, raw TO kea, ROLE keas",
     ),
     (
         "times",

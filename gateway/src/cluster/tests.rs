@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use volary_catalog::access::Rights;
-use volary_catalog::{DefinitionKind, IfExists, RedbStore, Table, TableDefinition};
+use volary_catalog::{DefinitionKind, IfExists, RedbStore, RelationName, Table, TableDefinition};
 use volary_flight_proto::ids::{QueryId, WriteId};
 use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, LeaveResponse};
 use volary_gather::{Peers, Window};
@@ -416,7 +416,7 @@ async fn workers_are_told_what_is_garbage_until_they_say_that_it_is_deleted() {
     let stub = StubWorker::join(cluster).await;
     let worker = WorkerId(1);
     let definition = TableDefinition {
-        name: "birds".to_owned(),
+        name: RelationName::in_public("birds"),
         schema: Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)])),
         kind: DefinitionKind::Sharded {
             key: Some(0),
@@ -477,7 +477,7 @@ async fn an_answer_of_somebody_else_is_not_believed() {
 async fn reference_table(catalog: &Catalog, worker: WorkerId) -> Arc<Table> {
     let schema = Schema::new(vec![Field::new("k", DataType::Int64, false)]);
     let definition = TableDefinition {
-        name: "eggs".to_owned(),
+        name: RelationName::in_public("eggs"),
         schema: Arc::new(schema),
         kind: DefinitionKind::Reference,
         sort_key: Vec::new(),

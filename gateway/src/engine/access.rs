@@ -5,29 +5,32 @@ use arrow::array::{ArrayRef, StringArray, TimestampMillisecondArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
-use volary_catalog::access::{NewPrincipal, PrincipalChange, PrincipalKind, Rights, TokenRecord};
+use volary_catalog::access::{
+    Grant, GrantObject, NewPrincipal, PrincipalChange, PrincipalKind, Rights, TokenRecord,
+};
 use volary_flight_proto::{Error, Result};
 use volary_node::secret;
 
+use super::context::StatementContext;
 use super::{Completion, Engine, StatementOutcome};
 use crate::login::{check_new_password, tokens};
-use crate::sql::access::AccessStatement;
+use crate::sql::access::{AccessStatement, WrittenGrant};
 
 /// Returns the columns of the rows that the statement returns. `None` if it returns no rows.
 pub(super) fn answer_columns(statement: &AccessStatement) -> Option<SchemaRef> {
     matches!(statement, AccessStatement::CreateToken { .. }).then(token_columns)
 }
 
-/// Runs the statement. `by` are the rights of the user who sent it.
+/// Runs the statement.
 ///
 /// # Errors
 /// `PERMISSION_DENIED`, `NOT_FOUND` and `ALREADY_EXISTS`. Also returns the catalog's errors.
 pub(super) async fn run(
     engine: &Engine,
-    by: &Arc<Rights>,
+    context: &StatementContext,
     statement: AccessStatement,
 ) -> Result<StatementOutcome> {
-    let catalog = &engine.catalog;
+    let (catalog, by) = (&engine.catalog, &context.rights);
     match statement {
         AccessStatement::Create {
             kind,
@@ -83,7 +86,17 @@ pub(super) async fn run(
             grants,
             names,
             is_revoke: revoke,
-        } => catalog.grant(grants, names, revoke, by).await?,
+        } => {
+            let grants = grants.into_iter().map(|grant| match grant {
+                WrittenGrant::OnRelation(name, privileges) => {
+                    let object = GrantObject::Table(context.user_relation(&name)?);
+                    Ok(Grant::Privileges(object, privileges))
+                }
+                WrittenGrant::Other(grant) => Ok(grant),
+            });
+            let grants = grants.collect::<Result<_>>()?;
+            catalog.grant(grants, names, revoke, by).await?;
+        }
         AccessStatement::CreateToken {
             name,
             user,
@@ -93,7 +106,11 @@ pub(super) async fn run(
             catalog.drop_token(&name, if_exists, by).await?;
         }
         AccessStatement::SetOwner { table, owner } => {
+            let table = context.user_relation(&table)?;
             catalog.set_owner(&table, &owner, by).await?;
+        }
+        AccessStatement::SetSchemaOwner { schema, owner } => {
+            catalog.set_schema_owner(&schema, &owner, by).await?;
         }
     }
     Ok(StatementOutcome::Done(Completion::with_writes(None)))

@@ -1,29 +1,27 @@
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use async_trait::async_trait;
-use datafusion::catalog::{
-    CatalogProvider, CatalogProviderList, MemoryCatalogProviderList, SchemaProvider, TableProvider,
-};
+use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList};
+use datafusion::common::TableReference;
 use datafusion::common::config::SqlParserOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DFSchema, TableReference};
 use datafusion::datasource::ViewTable;
-use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{DdlStatement, EmptyRelation, LogicalPlan};
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
-    ObjectName, Query, SetExpr, Statement as Ast, TableObject, visit_relations,
+    Ident, ObjectName, ObjectNamePart, Query, SetExpr, Statement as Ast, TableObject,
+    visit_relations,
 };
 use parking_lot::Mutex;
 use volary_catalog::access::{Privilege, Rights};
-use volary_catalog::{CatalogState, Table, View, format_parameters};
+use volary_catalog::{CatalogState, RelationName, Table, View, format_parameters};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
@@ -33,23 +31,24 @@ use volary_node::runtimes::{Runtimes, check_awaited};
 use volary_planner::gather::QueryContext;
 use volary_planner::session_settings::SessionSettings;
 use volary_planner::subqueries::single_row::rewrite_scalar_subqueries;
-use volary_planner::table::ShardedTable;
 
 use super::errors::{has_equal_names, with_advice};
 use super::session::Claimant;
+use super::user_schemas::{CatalogSchemas, UserRelations, count_operators};
 use super::{Engine, Session, declarations, settings};
 use crate::cluster::Cluster;
 use crate::sql::headings::{Marked, has_columns_beside_wildcards, name_columns};
-use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, object_name};
+use crate::sql::names::{CATALOG, PUBLIC, SYSTEM, WrittenName, is_cluster_schema};
 use crate::sql::parse::{Statement, parse};
 use crate::sql::saved_query::{
     PlannedBody, SavedQueries, find_calls, is_plain_call, parse_with_types,
 };
+use crate::sql::session_statement::show_in_schema;
 use crate::sql::shape::ShapeLimits;
 use crate::sql::syntax::parse_query;
 use crate::sql::width;
 use crate::sql::{depth, expansion, unsupported};
-use crate::system_tables::{self, InformationSchema, SystemSchema};
+use crate::system_tables::{self, SystemSchema};
 
 /// Maximum depth of views that read other views.
 const MAX_VIEW_DEPTH: usize = 16;
@@ -80,11 +79,11 @@ pub(crate) struct StatementContext {
     runtime_env: Arc<RuntimeEnv>,
     /// Says whether the session or its transaction refuses writes.
     is_read_only: bool,
-    public_schema: Arc<PublicSchema>,
+    relations: Arc<UserRelations>,
     /// The planned saved queries that the statement calls.
     saved_queries: Arc<SavedQueries>,
     /// The tables and views that planning has found so far: see [`Self::reads`].
-    reads: Mutex<BTreeMap<String, u64>>,
+    reads: Mutex<BTreeMap<RelationName, u64>>,
     /// The parser's settings without the session's changes.
     parser: SqlParserOptions,
     view_state: OnceLock<Box<SessionState>>,
@@ -118,12 +117,11 @@ impl StatementContext {
         let statistics_exact = snapshot.as_ref().is_none_or(|given| *given == current);
         let counted = (!statistics_exact).then(|| current.clone());
         let snapshot = snapshot.unwrap_or(current);
-        let public = Arc::new(PublicSchema {
-            catalog: Arc::clone(&catalog),
-            has_exact_statistics: statistics_exact,
-            rights: Arc::clone(&rights),
-            views: Mutex::new(HashMap::new()),
-        });
+        let relations = Arc::new(UserRelations::new(
+            Arc::clone(&catalog),
+            statistics_exact,
+            Arc::clone(&rights),
+        ));
         let queries = Arc::new(SavedQueries::default());
         let mut config = engine.base_state.config().clone();
         let parser = config.options().sql_parser.clone();
@@ -148,7 +146,7 @@ impl StatementContext {
         catalogs.register_catalog(
             CATALOG.to_owned(),
             Arc::new(CatalogSchemas {
-                public: Arc::clone(&public),
+                relations: Arc::clone(&relations),
                 system: Arc::new(SystemSchema::new(
                     Arc::clone(&engine.cluster),
                     engine.loads.clone(),
@@ -181,7 +179,7 @@ impl StatementContext {
             claimant,
             runtimes: engine.runtimes.of_user(owner),
             rights,
-            public_schema: public,
+            relations,
             saved_queries: queries,
             reads: Mutex::default(),
             parser,
@@ -234,6 +232,41 @@ impl StatementContext {
             .await
     }
 
+    /// Returns the current schema of the session. Names without a schema are looked up in it.
+    pub(super) fn schema(&self) -> &str {
+        &self.state.config_options().catalog.default_schema
+    }
+
+    /// Returns the full name of a table, view or saved query of users that the statement creates,
+    /// drops or writes to.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a schema that belongs to the cluster.
+    pub(super) fn user_relation(&self, name: &WrittenName) -> Result<RelationName> {
+        let name = name.in_schema(self.schema());
+        if is_cluster_schema(name.schema()) {
+            return Err(Error::invalid(format!(
+                "{name} cannot be created, written to or dropped: the schema {} belongs to the cluster; choose another schema",
+                name.schema()
+            )));
+        }
+        Ok(name)
+    }
+
+    /// Returns the query that answers SHOW TABLES IN and SHOW VIEWS IN. Returns other statements
+    /// unchanged.
+    fn answer_show_in(&self, mut statement: DfStatement) -> Result<DfStatement> {
+        if let DfStatement::Statement(ast) = &mut statement
+            && let Some(show) = show_in_schema(ast)?
+        {
+            if !is_cluster_schema(&show.schema) {
+                self.catalog.check_schema(&show.schema, &self.rights)?;
+            }
+            **ast = Ast::Query(parse_query(&show.query)?);
+        }
+        Ok(statement)
+    }
+
     /// Plans the views that the statement reads, and then the statement.
     ///
     /// # Errors
@@ -243,7 +276,10 @@ impl StatementContext {
     pub(crate) async fn plan(&self, statement: DfStatement) -> Result<LogicalPlan> {
         let statement = settings::with_full_key(statement);
         let statement = without_if_not_exists(statement);
-        self.resolve(&statement, &self.rights, 0).await?;
+        let statement = self.answer_show_in(statement)?;
+        let statement = with_schema_in_show(statement, self.schema());
+        self.resolve(&statement, &self.rights, self.schema(), 0)
+            .await?;
         let statement = self.plan_insert_source(statement).await?;
         let plan = if is_plain_call(&statement) {
             // Keeps the ORDER BY of the called query: the plain call has no operator above the
@@ -262,10 +298,10 @@ impl StatementContext {
         Ok(plan)
     }
 
-    /// Returns the tables and views of the schema `public` that the statement reads, by name. The
-    /// list is complete once the statement is planned. The number is a table's id, or the
-    /// fingerprint of a view's text and owner.
-    pub(crate) fn reads(&self) -> BTreeMap<String, u64> {
+    /// Returns the tables and views of users that the statement reads, by name. The list is
+    /// complete once the statement is planned. The number is a table's id, or the fingerprint of a
+    /// view's text and owner.
+    pub(crate) fn reads(&self) -> BTreeMap<RelationName, u64> {
         self.reads.lock().clone()
     }
 
@@ -275,16 +311,14 @@ impl StatementContext {
     async fn plan_insert_source(&self, mut statement: DfStatement) -> Result<DfStatement> {
         if let DfStatement::Statement(ast) = &mut statement
             && let Ast::Insert(insert) = ast.as_mut()
-            && let added = declarations::insert::fill_in(&self.catalog, insert)?
+            && let added = declarations::insert::fill_in(&self.catalog, self.schema(), insert)?
             && let Some(query) = insert.source.take_if(|query| !is_values(query))
         {
             let query = DfStatement::Statement(Box::new(Ast::Query(query)));
-            let view = Arc::new(ViewTable::new(
-                self.plan_with(&self.state, query).await?,
-                None,
-            ));
+            let view = ViewTable::new(self.plan_with(&self.state, query).await?, None);
             let mut name = "source".to_owned();
-            while self.catalog.version_of(&name).is_some() {
+            let full_name = |name: &str| RelationName::new(self.schema(), name);
+            while self.catalog.version_of(&full_name(&name)).is_some() {
                 name.push('_');
             }
             let added: String = (1..)
@@ -292,7 +326,7 @@ impl StatementContext {
                 .map(|(number, value)| format!(", {value} AS \"default {number}\""))
                 .collect();
             let select_all = format!("SELECT *{added} FROM {name}");
-            self.public_schema.views.lock().insert(name, view);
+            self.relations.insert_view(full_name(&name), view);
             insert.source = Some(parse_query(&select_all)?);
         }
         Ok(statement)
@@ -302,7 +336,9 @@ impl StatementContext {
     /// how to call the saved query.
     fn advise_call(&self, error: Error) -> Error {
         let queries = self.catalog.views().filter(|view| view.is_saved_query());
-        let missing = |name: &str| format!("'{CATALOG}.{PUBLIC}.{name}' not found");
+        let missing = |name: &RelationName| {
+            format!("'{CATALOG}.{}.{}' not found", name.schema(), name.name())
+        };
         let read = queries
             .filter(|query| self.saved_queries.get(query.name()).is_some())
             .find(|query| error.message().contains(&missing(query.name())));
@@ -331,6 +367,19 @@ impl StatementContext {
         })
     }
 
+    /// Returns the session that plans the body of a view. `schema` is the schema of the names in
+    /// the body that are written without one.
+    fn view_state_in(&self, schema: &str) -> Cow<'_, SessionState> {
+        let state = self.view_state();
+        if state.config_options().catalog.default_schema == schema {
+            return Cow::Borrowed(state);
+        }
+        let mut state = state.clone();
+        let options = state.config_mut().options_mut();
+        schema.clone_into(&mut options.catalog.default_schema);
+        Cow::Owned(state)
+    }
+
     /// Refuses to add rows to a table if the user lacks the right to do so.
     ///
     /// # Errors
@@ -341,21 +390,29 @@ impl StatementContext {
     }
 
     /// Checks that the statement's tables exist and that a user with the rights of `reader` may
-    /// read them. Plans the views that the statement reads.
-    async fn resolve(&self, statement: &DfStatement, reader: &Rights, depth: usize) -> Result<()> {
+    /// read them. Plans the views that the statement reads. `schema` is the schema of names that
+    /// are written without one.
+    async fn resolve(
+        &self,
+        statement: &DfStatement,
+        reader: &Rights,
+        schema: &str,
+        depth: usize,
+    ) -> Result<()> {
         // A called name is never a CTE, even if a CTE has the same name. Called names are checked
         // first, so that the error for a missing one says that there is no such function.
         let called = find_calls(statement)?.into_iter().map(|name| (name, true));
         let read = self.state.resolve_table_references(statement)?;
-        for (name, is_called) in called.chain(read.into_iter().map(|name| (name, false))) {
-            refuse_unknown_table(&name)?;
-            let Some(name) = public_name(&name) else {
+        for (reference, is_called) in called.chain(read.into_iter().map(|name| (name, false))) {
+            let name = &WrittenName::of_reference(&reference)?.in_schema(schema);
+            refuse_unknown_table(name)?;
+            if is_cluster_schema(name.schema()) {
                 continue;
-            };
+            }
             self.cluster.refuse_conflicts()?;
             if let Some(version) = self.catalog.version_of(name) {
-                self.reads.lock().insert(name.to_owned(), version);
-            } else if !self.state.table_functions().contains_key(name) {
+                self.reads.lock().insert(name.clone(), version);
+            } else if !self.is_table_function(&reference) {
                 // Table functions such as generate_series(…) are not in the catalog either.
                 if is_called {
                     return Err(self.catalog.no_such_function(name, &self.rights));
@@ -363,7 +420,7 @@ impl StatementContext {
                 return Err(self.catalog.no_such_table(name, &self.rights));
             }
             if let Some(owner) = self.catalog.owner_of(name) {
-                let privilege = if only_writes_to(statement, name) {
+                let privilege = if only_writes_to(statement, name, schema) {
                     Privilege::Insert
                 } else {
                     Privilege::Select
@@ -382,15 +439,23 @@ impl StatementContext {
                 Box::pin(self.plan_view(view, depth)).await?;
             }
         }
-        let size_of_view = |name: &str| {
-            let query = self.saved_queries.get(name);
+        let full_name = |name: &ObjectName| {
+            let name = WrittenName::of_object(name).ok()?;
+            Some(name.in_schema(schema))
+        };
+        let size_of_view = |name: &ObjectName| {
+            let name = full_name(name)?;
+            let query = self.saved_queries.get(&name);
             let query = query.map(|query| count_operators(&query.plan));
-            query.unwrap_or_else(|| self.public_schema.size_of_view(name))
+            query.unwrap_or_else(|| self.relations.size_of_view(&name))
         };
         expansion::check(statement, size_of_view)?;
-        let columns_of = |name: &str| match self.catalog.table(name) {
-            Some(table) => Some(table.schema().fields().len()),
-            None => self.public_schema.columns_of_view(name),
+        let columns_of = |name: &ObjectName| {
+            let name = full_name(name)?;
+            match self.catalog.table(&name) {
+                Some(table) => Some(table.schema().fields().len()),
+                None => self.relations.columns_of_view(&name),
+            }
         };
         width::check(statement, self.shape.max_columns(), columns_of)?;
         self.shape.check_lists(statement)?;
@@ -401,9 +466,7 @@ impl StatementContext {
     /// needs no right to the tables below it.
     async fn plan_view(&self, view: &View, depth: usize) -> Result<()> {
         let (name, sql) = (view.name(), view.sql());
-        if self.public_schema.views.lock().contains_key(name)
-            || self.saved_queries.get(name).is_some()
-        {
+        if self.relations.has_view(name) || self.saved_queries.get(name).is_some() {
             return Ok(());
         }
         if depth >= MAX_VIEW_DEPTH {
@@ -425,26 +488,33 @@ impl StatementContext {
             },
         };
         let owner = self.rights_of_owner(view.owner()).map_err(at)?;
-        self.resolve(&statement, &owner, depth + 1)
+        let schema = view.search_schema();
+        self.resolve(&statement, &owner, schema, depth + 1)
             .await
             .map_err(at)?;
-        let plan = self.plan_with(self.view_state(), *statement).await;
+        let state = self.view_state_in(schema);
+        let plan = self.plan_with(&state, *statement).await;
         let plan = plan.map_err(|error| at(self.advise_call(error)))?;
         if let Some(parameters) = view.parameters() {
             let body = PlannedBody::new(parameters, plan);
-            self.saved_queries.insert(name, body);
+            self.saved_queries.insert(name.clone(), body);
             return Ok(());
         }
-        let view = Arc::new(ViewTable::new(plan, Some(sql.to_owned())));
-        self.public_schema
-            .views
-            .lock()
-            .insert(name.to_owned(), view);
+        let view = ViewTable::new(plan, Some(sql.to_owned()));
+        self.relations.insert_view(name.clone(), view);
         Ok(())
     }
 }
 
 impl StatementContext {
+    /// Returns whether a name is that of a table function, and in no other schema than those of
+    /// functions.
+    fn is_table_function(&self, reference: &TableReference) -> bool {
+        let functions = self.state.table_functions();
+        matches!(reference.schema(), None | Some(PUBLIC))
+            && functions.contains_key(reference.table())
+    }
+
     fn rights_of_owner(&self, owner: Option<&str>) -> Result<Arc<Rights>> {
         // A view without an owner was made before there were users, when everybody could do
         // everything.
@@ -511,7 +581,8 @@ fn user_memory_limit(rights: &Rights) -> memory::ByteLimit {
 }
 
 /// Returns whether the statement adds rows to the table and reads none of the table's rows.
-fn only_writes_to(statement: &DfStatement, table: &str) -> bool {
+/// `schema` is the schema of names that are written without one.
+fn only_writes_to(statement: &DfStatement, table: &RelationName, schema: &str) -> bool {
     let DfStatement::Statement(ast) = statement else {
         return false;
     };
@@ -521,7 +592,9 @@ fn only_writes_to(statement: &DfStatement, table: &str) -> bool {
     let TableObject::TableName(target) = &insert.table else {
         return false;
     };
-    let is_table = |name: &ObjectName| object_name(name).is_ok_and(|name| name == table);
+    let is_table = |name: &ObjectName| {
+        WrittenName::of_object(name).is_ok_and(|name| name.in_schema(schema) == *table)
+    };
     let is_read = visit_relations(&insert.source, |name| {
         if is_table(name) {
             ControlFlow::Break(())
@@ -583,27 +656,11 @@ fn statement_name(plan: &LogicalPlan) -> Option<&str> {
     }
 }
 
-/// Returns the name of a table or view that a statement creates or drops.
-///
-/// # Errors
-/// `NOT_FOUND` for a catalog or schema that does not exist. `INVALID_ARGUMENT` for a schema that
-/// belongs to the cluster.
-pub(super) fn user_table_name(reference: &TableReference) -> Result<&str> {
-    if let Some(name) = public_name(reference) {
-        return Ok(name);
-    }
-    refuse_unknown_schema(reference)?;
-    Err(Error::invalid(format!(
-        "{reference} cannot be created or dropped: only tables and views of the schema {PUBLIC} can; write the name without a schema"
-    )))
-}
-
-/// Refuses a table that does not exist in the schema `system`, and a schema or catalog that does
-/// not exist. DataFusion would refuse them later, with another error code than Volary's.
-fn refuse_unknown_table(reference: &TableReference) -> Result<()> {
-    refuse_unknown_schema(reference)?;
-    let table = reference.table();
-    if reference.schema() == Some(SYSTEM) && !system_tables::names().any(|name| name == table) {
+/// Refuses a table that does not exist in the schema `system`. DataFusion would refuse it later,
+/// with another error code than Volary's.
+fn refuse_unknown_table(name: &RelationName) -> Result<()> {
+    let table = name.name();
+    if name.schema() == SYSTEM && !system_tables::names().any(|name| name == table) {
         return Err(Error::not_found(format!(
             "there is no table {SYSTEM}.{table}; there are {}",
             system_tables::names().collect::<Vec<_>>().join(", ")
@@ -613,163 +670,24 @@ fn refuse_unknown_table(reference: &TableReference) -> Result<()> {
     Ok(())
 }
 
-fn refuse_unknown_schema(reference: &TableReference) -> Result<()> {
-    match (reference.catalog(), reference.schema()) {
-        (Some(catalog), _) if catalog != CATALOG => Err(Error::not_found(format!(
-            "there is no catalog {catalog}; the only one is {CATALOG}"
-        ))
-        .with_sqlstate(SqlState::InvalidCatalogName)),
-        (_, None | Some(PUBLIC | SYSTEM | INFORMATION_SCHEMA)) => Ok(()),
-        (_, Some(schema)) => Err(Error::not_found(format!(
-            "there is no schema {schema}; there are {PUBLIC}, {SYSTEM} and {INFORMATION_SCHEMA}"
-        ))
-        .with_sqlstate(SqlState::InvalidSchemaName)),
-    }
-}
-
-/// Returns the name within the schema `public`. Returns `None` if the reference is to another
-/// schema.
-fn public_name(reference: &TableReference) -> Option<&str> {
-    match reference {
-        TableReference::Bare { table } => Some(table),
-        TableReference::Partial { schema, table } => (schema.as_ref() == PUBLIC).then_some(table),
-        TableReference::Full {
-            catalog,
-            schema,
-            table,
-        } => (catalog.as_ref() == CATALOG && schema.as_ref() == PUBLIC).then_some(table),
-    }
-}
-
-/// The schemas of the catalog.
-#[derive(Debug, Clone)]
-struct CatalogSchemas {
-    public: Arc<PublicSchema>,
-    system: Arc<SystemSchema>,
-    /// The session with the functions that `information_schema` lists.
-    base_state: Arc<SessionState>,
-}
-
-impl CatalogProvider for CatalogSchemas {
-    fn schema_names(&self) -> Vec<String> {
-        vec![PUBLIC.to_owned(), SYSTEM.to_owned()]
-    }
-
-    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        match name {
-            PUBLIC => Some(Arc::clone(&self.public) as _),
-            SYSTEM => Some(Arc::clone(&self.system) as _),
-            // It is made when it is read, because few statements read it.
-            INFORMATION_SCHEMA => Some(Arc::new(InformationSchema::new(
-                Arc::new(OnlyCatalog(self.clone())),
-                self.base_state.table_functions().clone(),
-            ))),
+/// Writes the schema before a table whose columns or definition a SHOW lists. DataFusion would list
+/// the tables of this name in all schemas.
+fn with_schema_in_show(mut statement: DfStatement, schema: &str) -> DfStatement {
+    if let DfStatement::Statement(ast) = &mut statement {
+        let name = match ast.as_mut() {
+            Ast::ShowColumns { show_options, .. } => {
+                let parent = show_options.show_in.as_mut();
+                parent.and_then(|parent| parent.parent_name.as_mut())
+            }
+            Ast::ShowCreate { obj_name, .. } => Some(obj_name),
             _ => None,
-        }
-    }
-}
-
-/// The list of catalogs that `information_schema` describes.
-#[derive(Debug)]
-struct OnlyCatalog(CatalogSchemas);
-
-impl CatalogProviderList for OnlyCatalog {
-    fn register_catalog(
-        &self,
-        _: String,
-        _: Arc<dyn CatalogProvider>,
-    ) -> Option<Arc<dyn CatalogProvider>> {
-        None
-    }
-
-    fn catalog_names(&self) -> Vec<String> {
-        vec![CATALOG.to_owned()]
-    }
-
-    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
-        (name == CATALOG).then(|| Arc::new(self.0.clone()) as _)
-    }
-}
-
-/// The users' tables and views, as of one state of the catalog.
-#[derive(Debug)]
-struct PublicSchema {
-    catalog: Arc<CatalogState>,
-    has_exact_statistics: bool,
-    /// The rights of the user who lists the tables. Whether the user may read a table is checked
-    /// earlier.
-    rights: Arc<Rights>,
-    /// The planned views that the statement reads.
-    views: Mutex<HashMap<String, Arc<dyn TableProvider>>>,
-}
-
-impl PublicSchema {
-    /// Returns the number of columns of a planned view. Returns `None` if the view is not planned.
-    fn columns_of_view(&self, name: &str) -> Option<usize> {
-        let views = self.views.lock();
-        Some(views.get(name)?.schema().fields().len())
-    }
-
-    /// Returns the number of operators of a planned view. Returns `None` if the view is not
-    /// planned.
-    fn size_of_view(&self, name: &str) -> Option<usize> {
-        let views = self.views.lock();
-        count_operators(views.get(name)?.get_logical_plan()?.as_ref())
-    }
-}
-
-/// Returns the number of operators of a plan.
-fn count_operators(plan: &LogicalPlan) -> Option<usize> {
-    let mut operators = 0;
-    plan.apply_with_subqueries(|_| {
-        operators += 1;
-        Ok(TreeNodeRecursion::Continue)
-    })
-    .ok()?;
-    Some(operators)
-}
-
-#[async_trait]
-impl SchemaProvider for PublicSchema {
-    fn table_names(&self) -> Vec<String> {
-        let tables = self.catalog.tables().map(|table| table.name());
-        let views = self.catalog.views().filter(|view| !view.is_saved_query());
-        let views = views.map(|view| view.name());
-        tables
-            .chain(views)
-            .filter(|name| self.catalog.is_visible_to(name, &self.rights))
-            .map(str::to_owned)
-            .collect()
-    }
-
-    async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
-        if let Some(table) = self.catalog.table(name) {
-            return Ok(Some(Arc::new(ShardedTable::new(
-                Arc::clone(table),
-                self.has_exact_statistics,
-            ))));
-        }
-        if let Some(view) = self.views.lock().get(name) {
-            return Ok(Some(Arc::clone(view)));
-        }
-        // Only information_schema asks for a view that the statement does not read. It needs only
-        // the view's columns and text.
-        let Some(view) = self.catalog.view(name) else {
-            return Ok(None);
         };
-        // DataFusion looks up a called saved query here, too, but it is not a table.
-        if view.is_saved_query() {
-            return Ok(None);
+        if let Some(ObjectName(parts)) = name
+            && parts.len() == 1
+        {
+            let schema = Ident::with_quote('"', schema);
+            parts.insert(0, ObjectNamePart::Identifier(schema));
         }
-        let columns = LogicalPlan::EmptyRelation(EmptyRelation {
-            produce_one_row: false,
-            schema: Arc::new(DFSchema::try_from(Arc::clone(view.schema()))?),
-        });
-        let view = ViewTable::new(columns, Some(view.sql().to_owned()));
-        Ok(Some(Arc::new(view)))
     }
-
-    fn table_exist(&self, name: &str) -> bool {
-        self.catalog.table(name).is_some() || self.catalog.view(name).is_some()
-    }
+    statement
 }

@@ -9,19 +9,21 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use volary_catalog::shard_key::check_key_type;
-use volary_catalog::{Declarations, DefinitionKind, IfExists, NewView, TableDefinition};
+use volary_catalog::{
+    Declarations, DefinitionKind, IfExists, NewView, RelationName, Table, TableDefinition,
+};
 use volary_exec::instants::UTC;
 use volary_flight_proto::control::{DropTable, control};
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::Engine;
-use super::context::{StatementContext, user_table_name};
+use super::context::StatementContext;
 use super::declarations::declare::WrittenDeclarations;
 use super::errors::with_advice;
 use super::result_columns::{check_distinct_names, coerced_schema};
 use crate::load;
-use crate::sql::names::{identifier, object_name};
+use crate::sql::names::{WrittenName, identifier};
 use crate::sql::shape::ShapeLimits;
 use crate::sql_type::decimal_type;
 
@@ -45,7 +47,8 @@ pub(super) async fn create_table(
     context: &StatementContext,
     mut create: CreateTable,
 ) -> Result<Option<u64>> {
-    let name = object_name(&create.name)?;
+    let table_name = context.user_relation(&WrittenName::of_object(&create.name)?)?;
+    let name = table_name.to_string();
     refuse_unsupported_forms(&create)?;
     let options = TableOptions::parse(&std::mem::take(&mut create.table_options))
         .map_err(|error| error.at(format!("table {name}")))?;
@@ -59,8 +62,9 @@ pub(super) async fn create_table(
             ));
         }
     };
-    context.rights.check_create()?;
-    if if_exists == IfExists::Keep && context.catalog.table(&name).is_some() {
+    let catalog = &context.catalog;
+    catalog.check_create(table_name.schema(), &context.rights)?;
+    if if_exists == IfExists::Keep && catalog.table(&table_name).is_some() {
         return Ok(None);
     }
     let Some(query) = create.query.take() else {
@@ -68,11 +72,11 @@ pub(super) async fn create_table(
         let written = WrittenDeclarations::take_from(&mut create)?;
         let schema = declared_schema(context, create).await?;
         let declarations = written
-            .resolve(context, &name, &schema)
+            .resolve(context, &table_name, &schema)
             .map_err(|error| error.at(format!("table {name}")))?;
         let definition = TableDefinition {
             declarations,
-            ..table_definition(&name, schema, &options)?
+            ..table_definition(&table_name, schema, &options)?
         };
         let live = placeable_workers(engine)?;
         engine
@@ -91,7 +95,7 @@ pub(super) async fn create_table(
     let logical = context.plan(statement).await?;
     let coerced = coerced_schema(&context.state, &logical)?;
     let schema = stored_schema(context.shape, &name, &coerced)?;
-    let definition = table_definition(&name, schema, &options)?;
+    let definition = table_definition(&table_name, schema, &options)?;
     let live = placeable_workers(engine)?;
     let physical = context
         .state
@@ -231,7 +235,7 @@ fn transferable_type(data_type: &DataType) -> DataType {
 }
 
 pub(super) fn table_definition(
-    name: &str,
+    name: &RelationName,
     schema: SchemaRef,
     options: &TableOptions,
 ) -> Result<TableDefinition> {
@@ -277,7 +281,7 @@ pub(super) fn table_definition(
         .map(|key| column("sort_key", key))
         .collect::<Result<Vec<_>>>()?;
     Ok(TableDefinition {
-        name: name.to_owned(),
+        name: name.clone(),
         schema,
         kind,
         sort_key,
@@ -361,7 +365,7 @@ pub(super) async fn create_view(
     if view.temporary {
         return Err(Error::unsupported("CREATE VIEW does not take TEMPORARY"));
     }
-    let name = user_table_name(&view.name)?.to_owned();
+    let name = context.user_relation(&WrittenName::of_reference(&view.name)?)?;
     check_distinct_names(&format!("view {name}"), &columns)?;
     // The definition is the whole statement. The catalog keeps only its query.
     let text = view.definition.unwrap_or_default();
@@ -370,6 +374,7 @@ pub(super) async fn create_view(
     let new = NewView {
         name,
         sql,
+        search_schema: context.schema().to_owned(),
         schema: columns,
         parameters: None,
     };
@@ -423,13 +428,18 @@ fn query_text(statement: &str) -> Option<String> {
 pub(super) async fn drop_table(
     engine: &Engine,
     context: &StatementContext,
-    name: &str,
+    name: &RelationName,
     if_exists: bool,
 ) -> Result<()> {
     let by = &context.rights;
-    let Some(table) = engine.catalog.drop_table(name, if_exists, by).await? else {
-        return Ok(());
-    };
+    if let Some(table) = engine.catalog.drop_table(name, if_exists, by).await? {
+        delete_files(engine, &table);
+    }
+    Ok(())
+}
+
+/// Tells the workers of a dropped table to delete its files, without waiting for them.
+pub(super) fn delete_files(engine: &Engine, table: &Table) {
     for worker in table.workers().to_vec() {
         let (cluster, id) = (Arc::clone(&engine.cluster), table.id());
         engine.runtimes.io().spawn(async move {
@@ -439,7 +449,6 @@ pub(super) async fn drop_table(
             }
         });
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::sync::Mutex;
-use volary_catalog::{IfExists, Table};
+use volary_catalog::{IfExists, RelationName, Table};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
@@ -16,12 +16,13 @@ use super::{Completion, Engine, Session};
 use crate::load::defaults::Defaults;
 use crate::load::source::RowStream;
 use crate::load::{self, RowSource, fit};
+use crate::sql::names::WrittenName;
 
 /// The destination of a client's rows.
 #[derive(Debug, Clone)]
 pub struct IngestTarget {
-    /// The name of the table, in the schema `public`. Upper and lower case are significant.
-    pub table: String,
+    /// The name of the table. Upper and lower case are significant.
+    pub table: WrittenName,
     /// Says whether the table is created if it does not exist.
     pub creates_table: bool,
     /// What to do with the rows if the table exists.
@@ -89,7 +90,8 @@ async fn run(
     let context = StatementContext::new(&engine, &session, query_id, None, false)?;
     context.check_may_write()?;
     let _place = context.wait_for_place(&engine).await?;
-    let table = context.catalog.table(&ingest.table).cloned();
+    let name = context.user_relation(&ingest.table)?;
+    let table = context.catalog.table(&name).cloned();
     let written = match (table, ingest.if_exists) {
         (Some(table), IfTableExists::Append) => {
             append(&engine, &context, &table, rows, query_id).await?
@@ -98,19 +100,16 @@ async fn run(
             return Err(Error::new(
                 ErrorCode::AlreadyExists,
                 format!(
-                    "table \"{}\" exists already; append to it, replace it, or choose another name",
-                    ingest.table
+                    "table \"{name}\" exists already; append to it, replace it, or choose another name"
                 ),
             )
             .with_sqlstate(SqlState::DuplicateTable));
         }
         (None, _) if !ingest.creates_table => {
-            return Err(context
-                .catalog
-                .no_such_table(&ingest.table, &context.rights));
+            return Err(context.catalog.no_such_table(&name, &context.rights));
         }
         (None, _) | (Some(_), IfTableExists::Replace) => {
-            create(&engine, &context, &ingest, rows, query_id).await?
+            create(&engine, &context, &name, &ingest, rows, query_id).await?
         }
     };
     Ok(Completion::with_writes(Some(written)))
@@ -137,18 +136,18 @@ async fn append(
 async fn create(
     engine: &Arc<Engine>,
     context: &StatementContext,
+    name: &RelationName,
     ingest: &IngestTarget,
     rows: IncomingRows,
     query_id: QueryId,
 ) -> Result<u64> {
-    let name = &ingest.table;
     let mut options = TableOptions::default();
     for (option, value) in &ingest.options {
         options
             .set(option, value.clone(), value)
             .map_err(|error| error.at(format!("table {name}")))?;
     }
-    let schema = stored_schema(context.shape, name, &rows.schema)?;
+    let schema = stored_schema(context.shape, &name.to_string(), &rows.schema)?;
     let definition = table_definition(name, schema, &options)?;
     let live = placeable_workers(engine)?;
     let if_exists = match ingest.if_exists {
@@ -195,7 +194,7 @@ fn fitted_source(
     let fields = rows.schema.fields();
     let names: Vec<_> = fields.iter().map(|field| field.name().clone()).collect();
     let columns = fit::ColumnMapping::from_names(
-        table.name(),
+        &table.name().to_string(),
         table.schema(),
         &names,
         &[],
@@ -213,7 +212,7 @@ fn fitted_source(
         });
         rows.map(move |batch| {
             let fitted = columns.fit(table.schema(), &batch?);
-            fitted.map_err(|misfit| misfit.in_table(table.name()))
+            fitted.map_err(|misfit| misfit.in_table(&table.name().to_string()))
         })
         .boxed()
     };

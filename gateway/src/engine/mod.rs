@@ -39,6 +39,8 @@ pub mod query;
 mod result_columns;
 /// Runs CREATE QUERY and DROP QUERY.
 mod saved_query;
+/// Runs CREATE SCHEMA and DROP SCHEMA, and changes the current schema of a session.
+mod schemas;
 /// Represents clients' sessions with their settings.
 pub mod session;
 /// Applies the settings of SET, RESET and SHOW.
@@ -51,6 +53,8 @@ mod statement_queue;
 mod transaction;
 /// Finds the values of an INSERT that do not fit their columns.
 mod unfit_values;
+/// Shows DataFusion the schemas with their tables and views.
+mod user_schemas;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +73,7 @@ pub(crate) use query::{EarlierPlan, PlannedQuery};
 pub use session::{Caller, Session};
 pub(crate) use statement_queue::StatementQueue;
 use volary_catalog::access::{Access, Rights};
-use volary_catalog::{Catalog, Table};
+use volary_catalog::{Catalog, RelationName, Table};
 
 use crate::cluster::Cluster;
 use crate::config::Config;
@@ -78,7 +82,7 @@ use crate::login::Passwords;
 use crate::statements::Statements;
 use crate::system_tables::{self, LimitUsageSources};
 
-use crate::sql::names::{CATALOG, PUBLIC, SYSTEM};
+use crate::sql::names::{CATALOG, SYSTEM};
 use generic::GenericPlans;
 
 /// The key of a column's comment in Flight SQL's metadata.
@@ -99,7 +103,7 @@ pub struct StatementDescription {
 pub struct TableListing {
     /// Name of the catalog: `volary`.
     pub catalog: String,
-    /// Name of the schema: `public`, `system` or `information_schema`.
+    /// Name of the schema.
     pub schema_name: String,
     /// Name of the table or view.
     pub name: String,
@@ -187,7 +191,7 @@ impl Engine {
     ///
     /// # Errors
     /// `NOT_FOUND`, with the name.
-    pub(crate) fn refuse_changes(&self, reads: &BTreeMap<String, u64>) -> Result<()> {
+    pub(crate) fn refuse_changes(&self, reads: &BTreeMap<RelationName, u64>) -> Result<()> {
         self.catalog.state().check_unchanged(reads)
     }
 
@@ -208,29 +212,28 @@ impl Engine {
     /// DataFusion's own types.
     pub fn tables(&self, rights: &Rights) -> Vec<TableListing> {
         let state = self.catalog.state();
-        let listing =
-            |schema_name: &str, name: &str, table_type, columns: &SchemaRef| TableListing {
-                catalog: CATALOG.to_owned(),
-                schema_name: schema_name.to_owned(),
-                name: name.to_owned(),
-                table_type,
-                columns: Arc::clone(columns),
-            };
+        let listing = |name: &RelationName, table_type, columns: &SchemaRef| TableListing {
+            catalog: CATALOG.to_owned(),
+            schema_name: name.schema().to_owned(),
+            name: name.name().to_owned(),
+            table_type,
+            columns: Arc::clone(columns),
+        };
         let tables = self.visible_tables(rights).into_iter().map(|table| {
             let table_type = if table.is_reference() {
                 "REFERENCE TABLE"
             } else {
                 "TABLE"
             };
-            listing(PUBLIC, table.name(), table_type, &commented_columns(&table))
+            listing(table.name(), table_type, &commented_columns(&table))
         });
         let views = state
             .views()
             .filter(|view| !view.is_saved_query() && rights.may_see(view.name(), view.owner()))
-            .map(|view| listing(PUBLIC, view.name(), "VIEW", view.schema()));
-        let system = system_tables::all()
-            .into_iter()
-            .map(|(name, columns)| listing(SYSTEM, name, "SYSTEM TABLE", &columns));
+            .map(|view| listing(view.name(), "VIEW", view.schema()));
+        let system = system_tables::all().into_iter().map(|(name, columns)| {
+            listing(&RelationName::new(SYSTEM, name), "SYSTEM TABLE", &columns)
+        });
         tables.chain(views).chain(system).collect()
     }
 

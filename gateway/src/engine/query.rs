@@ -11,6 +11,7 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskCo
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{Stream, StreamExt};
+use volary_catalog::RelationName;
 use volary_catalog::access::Access;
 use volary_exec::run::make_runnable;
 use volary_flight_proto::ids::{QueryId, WorkerId};
@@ -41,9 +42,9 @@ const MAX_INLINE_STREAMS: usize = 16;
 pub(crate) struct EarlierPlan {
     /// The snapshot that the query sees. `None` for the writes that are committed now.
     pub snapshot: Option<Snapshot>,
-    /// The tables and views of the schema `public` that the query reads, by name. The number is a
-    /// table's id, or the fingerprint of a view's text and owner.
-    pub reads: BTreeMap<String, u64>,
+    /// The tables and views of users that the query reads, by name. The number is a table's id, or
+    /// the fingerprint of a view's text and owner.
+    pub reads: BTreeMap<RelationName, u64>,
     /// The fingerprint of the query's columns. `None` if it is not known.
     pub columns_fingerprint: Option<u64>,
 }
@@ -59,7 +60,7 @@ pub struct PlannedQuery {
     pub snapshot: Snapshot,
     /// The tables and views that the query reads, and their versions: see
     /// [`EarlierPlan::reads`].
-    pub reads: BTreeMap<String, u64>,
+    pub reads: BTreeMap<RelationName, u64>,
     /// The users, roles and grants at the time of planning.
     pub access: Arc<Access>,
     pub(super) plan: Arc<dyn ExecutionPlan>,

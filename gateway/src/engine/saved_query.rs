@@ -1,4 +1,4 @@
-use volary_catalog::NewView;
+use volary_catalog::{NewView, RelationName};
 use volary_flight_proto::{Error, Result};
 
 use super::Engine;
@@ -23,6 +23,7 @@ pub(super) async fn run(
             sql,
             or_replace,
         } => {
+            let name = context.user_relation(&name)?;
             let at = |error: Error| error.at(format!("query {name}"));
             check_defaults(&context.state, &parameters).map_err(at)?;
             let statement = parse_with_types(&sql, &parameters).map_err(at)?;
@@ -33,13 +34,15 @@ pub(super) async fn run(
             let view = NewView {
                 name: name.clone(),
                 sql,
+                search_schema: context.schema().to_owned(),
                 schema,
                 parameters: Some(parameters),
             };
             engine.catalog.create_view(view, or_replace, by).await?;
         }
         SavedQueryStatement::Drop { name, if_exists } => {
-            let is_query = |name: &str| {
+            let name = context.user_relation(&name)?;
+            let is_query = |name: &RelationName| {
                 context
                     .catalog
                     .view(name)

@@ -11,6 +11,7 @@ use volary_flight_proto::ticket::fingerprint;
 
 use super::settings;
 use super::transaction::TransactionTracker;
+use crate::sql::names::PUBLIC;
 
 /// A client's session. All calls that carry its token share its settings.
 #[derive(Debug, Clone)]
@@ -135,6 +136,28 @@ impl Session {
     /// Returns whether a setting of this name exists.
     pub(crate) fn has_setting(name: &str) -> bool {
         settings::full_key(name).is_ok()
+    }
+
+    /// Returns whether this is a name of the setting with the current schema, which
+    /// [`super::Engine::use_schema`] changes.
+    pub(crate) fn is_schema_setting(name: &str) -> bool {
+        settings::full_key(name).is_ok_and(|key| key == settings::SCHEMA)
+    }
+
+    /// Returns the current schema: the schema of names that are written without one.
+    pub(crate) fn schema(&self) -> String {
+        let values = self.settings.read();
+        let schema = values.get(settings::SCHEMA).map(String::as_str);
+        schema.unwrap_or(PUBLIC).to_owned()
+    }
+
+    /// Sets the current schema, which must exist. `None` stands for `public`.
+    pub(super) fn set_schema(&self, schema: Option<&str>) {
+        let mut values = self.settings.write();
+        match schema {
+            Some(schema) => values.insert(settings::SCHEMA.to_owned(), schema.to_owned()),
+            None => values.remove(settings::SCHEMA),
+        };
     }
 
     /// Resets all settings to their defaults.

@@ -16,10 +16,14 @@ use volary_planner::session_settings::{
 
 use crate::config::RelaySetting;
 
+/// Key of the current schema: the schema of names that are written without one.
+pub(super) const SCHEMA: &str = "datafusion.catalog.default_schema";
+
 /// The settings that a session may change, by DataFusion's key or Volary's. Other settings belong
 /// to the operator, or would break assumptions that cutting a plan into fragments relies on.
-const SESSION_SETTINGS: [&str; 10] = [
+const SESSION_SETTINGS: [&str; 11] = [
     TIME_ZONE,
+    SCHEMA,
     "datafusion.execution.batch_size",
     "datafusion.execution.target_partitions",
     "datafusion.sql_parser.default_null_ordering",
@@ -39,6 +43,7 @@ pub(super) fn full_key(name: &str) -> Result<&'static str> {
     let name = name.to_lowercase();
     let name = match name.as_str() {
         "timezone" | "time.zone" | "datafusion.execution.time_zone" => TIME_ZONE,
+        "search_path" | "schema" => SCHEMA,
         other => other,
     };
     SESSION_SETTINGS

@@ -10,14 +10,14 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::parser::Statement as DfStatement;
 use tracing::Instrument;
-use volary_catalog::Table;
+use volary_catalog::{RelationName, Table};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
-use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
+use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_planner::table::ShardedTable;
 use volary_planner::{analysis, explain};
 
-use super::context::{StatementContext, user_table_name};
+use super::context::StatementContext;
 use super::errors::with_advice;
 use super::generic::{MatchingPlan, StatementKey};
 use super::listing::is_listing;
@@ -28,10 +28,10 @@ use super::result_columns::{
 use super::unfit_values::unfit_value_error;
 use super::{
     Completion, Engine, Session, StatementDescription, StatementOutcome, access, declarations,
-    definition, parameters, saved_query,
+    definition, parameters, saved_query, schemas,
 };
 use crate::load;
-use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
+use crate::sql::names::WrittenName;
 use crate::sql::parse::{Statement, parse};
 use crate::sql::session_statement::SessionStatement;
 
@@ -202,10 +202,11 @@ async fn execute(
             refuse_parameters(values.as_ref())?;
             context.check_may_write()?;
             let _place = context.wait_for_place(&engine).await?;
+            let name = context.user_relation(&copy.table)?;
             let table = context
                 .catalog
-                .table(&copy.table)
-                .ok_or_else(|| context.catalog.no_such_table(&copy.table, &context.rights))?;
+                .table(&name)
+                .ok_or_else(|| context.catalog.no_such_table(&name, &context.rights))?;
             context.check_may_insert(table)?;
             let parts = engine.gateway_parts(context.owner());
             let rows = load::copy_from(
@@ -230,7 +231,7 @@ async fn execute(
         Statement::Access(statement) => {
             refuse_parameters(values.as_ref())?;
             context.check_may_write()?;
-            access::run(&engine, &context.rights, statement).await
+            access::run(&engine, &context, statement).await
         }
         Statement::SavedQuery(statement) => {
             refuse_parameters(values.as_ref())?;
@@ -238,8 +239,14 @@ async fn execute(
             saved_query::run(&engine, &context, statement).await?;
             Ok(StatementOutcome::Done(Completion::with_writes(None)))
         }
+        Statement::Schema(statement) => {
+            refuse_parameters(values.as_ref())?;
+            context.check_may_write()?;
+            schemas::run(&engine, &context, statement).await?;
+            Ok(StatementOutcome::Done(Completion::with_writes(None)))
+        }
         Statement::Session(statement) => {
-            change_session(&session, statement)?;
+            change_session(&engine, &session, statement)?;
             Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
         }
         Statement::Planned(statement) => {
@@ -248,7 +255,9 @@ async fn execute(
             let bound = parameters::bind(plan.clone(), values.as_ref(), context.time_zone())?;
             let insert_source = match &bound {
                 LogicalPlan::Dml(dml) => {
-                    Some((dml.table_name.table().to_owned(), dml.input.clone()))
+                    let table = WrittenName::of_reference(&dml.table_name)?;
+                    let table = table.in_schema(context.schema());
+                    Some((table.to_string(), dml.input.clone()))
                 }
                 _ => None,
             };
@@ -340,7 +349,7 @@ fn kill(engine: &Engine, context: &StatementContext, id: QueryId) -> Result<()> 
     )))
 }
 
-fn change_session(session: &Session, statement: SessionStatement) -> Result<()> {
+fn change_session(engine: &Engine, session: &Session, statement: SessionStatement) -> Result<()> {
     match statement {
         SessionStatement::Change { name, value } => session.change_setting(name, value),
         SessionStatement::ResetAll => {
@@ -351,27 +360,8 @@ fn change_session(session: &Session, statement: SessionStatement) -> Result<()> 
             session.transaction.set_read_only(is_read_only);
             Ok(())
         }
-        SessionStatement::Use(name) => check_use(&name),
+        SessionStatement::Use(name) => engine.run_use(session, &name),
         SessionStatement::Nothing => Ok(()),
-    }
-}
-
-/// Checks the schema of a USE statement. Names without a schema are looked up in one schema only,
-/// so USE has nothing to change.
-fn check_use(name: &[String]) -> Result<()> {
-    let parts: Vec<&str> = name.iter().map(String::as_str).collect();
-    match parts.as_slice() {
-        [] | [CATALOG | PUBLIC] | [CATALOG, PUBLIC] => Ok(()),
-        [SYSTEM | INFORMATION_SCHEMA] | [CATALOG, SYSTEM | INFORMATION_SCHEMA] => {
-            Err(Error::invalid(format!(
-                "USE takes only the schema {PUBLIC}; write the names of other tables in full, such as {SYSTEM}.nodes"
-            )))
-        }
-        _ => Err(Error::not_found(format!(
-            "there is no schema {}; tables are in {CATALOG}.{PUBLIC}",
-            parts.join(".")
-        ))
-        .with_sqlstate(SqlState::InvalidSchemaName)),
     }
 }
 
@@ -413,7 +403,7 @@ pub(super) async fn run_plan(
             let provider = source_as_provider(&target)?;
             let table = provider.downcast_ref::<ShardedTable>().ok_or_else(|| {
                 Error::invalid(format!(
-                    "rows cannot be inserted into {table_name}, because it is not a table of the schema {PUBLIC}"
+                    "rows cannot be inserted into {table_name}, because it is not a table that users have created"
                 ))
             })?;
             context.check_may_write()?;
@@ -434,11 +424,11 @@ pub(super) async fn run_plan(
             "COPY … TO is not supported; run the query and let the client write the rows to a file",
         )),
         LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
-            session.change_setting(&set.variable, Some(set.value))?;
+            engine.change_setting(session, &set.variable, Some(set.value))?;
             Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
         }
         LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {
-            session.change_setting(&reset.variable, None)?;
+            engine.change_setting(session, &reset.variable, None)?;
             Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
         }
         LogicalPlan::Statement(other) => Err(Error::unsupported(format!(
@@ -546,17 +536,21 @@ fn with_nullable_values(input: &LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan.data)
 }
 
-/// Returns the name of the table or view to drop. Returns `None` if its schema or catalog does not
-/// exist and IF EXISTS says that this is no error.
-fn dropped_name(reference: &TableReference, if_exists: bool) -> Result<Option<&str>> {
-    match user_table_name(reference) {
-        Ok(name) => Ok(Some(name)),
+/// Returns the name of the table or view to drop. Returns `None` if its catalog does not exist and
+/// IF EXISTS says that this is no error.
+fn dropped_name(
+    context: &StatementContext,
+    reference: &TableReference,
+    if_exists: bool,
+) -> Result<Option<RelationName>> {
+    match WrittenName::of_reference(reference) {
+        Ok(name) => context.user_relation(&name).map(Some),
         Err(error) if if_exists && error.code() == ErrorCode::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn refuse_saved_query(context: &StatementContext, name: &str) -> Result<()> {
+fn refuse_saved_query(context: &StatementContext, name: &RelationName) -> Result<()> {
     match context.catalog.view(name) {
         Some(view)
             if view.is_saved_query() && context.catalog.is_visible_to(name, &context.rights) =>
@@ -576,19 +570,19 @@ async fn run_ddl(engine: &Engine, context: &StatementContext, ddl: DdlStatement)
             definition::create_view(engine, context, view, columns).await
         }
         DdlStatement::DropTable(drop) => {
-            let Some(name) = dropped_name(&drop.name, drop.if_exists)? else {
+            let Some(name) = dropped_name(context, &drop.name, drop.if_exists)? else {
                 return Ok(());
             };
-            refuse_saved_query(context, name)?;
-            definition::drop_table(engine, context, name, drop.if_exists).await
+            refuse_saved_query(context, &name)?;
+            definition::drop_table(engine, context, &name, drop.if_exists).await
         }
         DdlStatement::DropView(drop) => {
-            let Some(name) = dropped_name(&drop.name, drop.if_exists)? else {
+            let Some(name) = dropped_name(context, &drop.name, drop.if_exists)? else {
                 return Ok(());
             };
-            refuse_saved_query(context, name)?;
+            refuse_saved_query(context, &name)?;
             let by = &context.rights;
-            engine.catalog.drop_view(name, drop.if_exists, by).await?;
+            engine.catalog.drop_view(&name, drop.if_exists, by).await?;
             Ok(())
         }
         other => Err(Error::unsupported(format!(

@@ -96,7 +96,7 @@ impl FlightSql {
             // A handle holds no state on the gateway, so nothing has to be closed. Closing a handle
             // twice is no error.
             CLOSE_PREPARED_STATEMENT => return Ok(stream::empty().boxed()),
-            SET_SESSION_OPTIONS_ACTION => Self::set_session_options(call, &action.body)?,
+            SET_SESSION_OPTIONS_ACTION => self.set_session_options(call, &action.body)?,
             GET_SESSION_OPTIONS_ACTION => Self::session_options(call),
             CLOSE_SESSION_ACTION => self.close_session(call),
             RENEW_FLIGHT_ENDPOINT => self.renew(call, &action.body)?,

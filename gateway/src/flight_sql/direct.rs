@@ -32,6 +32,7 @@ use super::call::{ClientCall, header_value};
 use super::sessions::SessionToken;
 use super::statement::{bind_ticket, open_stream, take_profile, take_session};
 use super::stream::with_query_id;
+use super::ticket_reads::reads_of;
 use super::{FlightSql, arrow_error};
 use crate::engine::{PlannedQuery, Session};
 use crate::login::{Credentials, Principal};
@@ -206,13 +207,13 @@ impl FlightSql {
         let mut query = ticket.query.clone().unwrap_or_default();
         let id: QueryId = query.query_id.parse()?;
         if self.tickets.is_admitted(id, &self.engine.access()) {
-            return self.engine.refuse_changes(&query.reads);
+            return self.engine.refuse_changes(&reads_of(&query));
         }
         // Thousands of workers may ask about one query at the same time. Only the first question
         // plans the query, and its result serves the others.
         let _turn = self.tickets.acquire_planning_turn().await;
         if self.tickets.is_admitted(id, &self.engine.access()) {
-            return self.engine.refuse_changes(&query.reads);
+            return self.engine.refuse_changes(&reads_of(&query));
         }
         take_profile(&mut query)?;
         let settings = std::mem::take(&mut query.settings);

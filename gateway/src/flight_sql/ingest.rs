@@ -15,7 +15,7 @@ use super::FlightSql;
 use super::call::ClientCall;
 use super::upload::UploadedBatches;
 use crate::engine::{IfTableExists, IncomingRows, IngestTarget};
-use crate::sql::names::{CATALOG, PUBLIC};
+use crate::sql::names::{WrittenName, check_catalog};
 
 /// Beginning of the names of headers that carry an option of a new table, such as
 /// `volary-ingest-shard_key`.
@@ -85,8 +85,7 @@ pub(super) fn header_options(metadata: &MetadataMap) -> Result<HashMap<String, S
 /// Reads an ingest command. The headers supply the options that the command does not set.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a request that is not supported. `NOT_FOUND` for a catalog or schema that
-/// rows cannot be ingested into.
+/// `INVALID_ARGUMENT` for a request that is not supported. `NOT_FOUND` for another catalog.
 pub(super) fn parse_command(
     command: CommandStatementIngest,
     header_options: HashMap<String, String>,
@@ -101,29 +100,21 @@ pub(super) fn parse_command(
             "the ingest command names no table; name one",
         ));
     }
-    check_default("catalog", command.catalog.as_deref(), CATALOG)?;
-    check_default("schema", command.schema.as_deref(), PUBLIC)?;
+    let is_named = |name: &String| !name.is_empty();
+    if let Some(catalog) = command.catalog.filter(is_named) {
+        check_catalog(&catalog)?;
+    }
     let definition = command.table_definition_options.unwrap_or_default();
     let mut options = command.options;
     for (option, value) in header_options {
         options.entry(option).or_insert(value);
     }
     Ok(IngestTarget {
-        table: command.table,
+        table: WrittenName::new(command.schema.filter(is_named), command.table),
         creates_table: creates_table(&definition)?,
         if_exists: if_exists(&definition)?,
         options,
     })
-}
-
-fn check_default(what: &str, given: Option<&str>, only: &str) -> Result<()> {
-    match given {
-        None | Some("") => Ok(()),
-        Some(given) if given == only => Ok(()),
-        Some(given) => Err(Error::not_found(format!(
-            "there is no {what} {given} that rows can be ingested into; tables are in {CATALOG}.{PUBLIC}"
-        ))),
-    }
 }
 
 fn creates_table(options: &TableDefinitionOptions) -> Result<bool> {
@@ -169,14 +160,20 @@ mod tests {
     #[test]
     fn a_command_is_read() {
         let command = CommandStatementIngest {
-            catalog: Some(CATALOG.to_owned()),
+            catalog: Some("volary".to_owned()),
             schema: Some(String::new()),
             ..command()
         };
         let ingest = parse_command(command, HashMap::new()).unwrap();
         assert!(ingest.creates_table);
         assert_eq!(ingest.if_exists, IfTableExists::Append);
-        assert_eq!(ingest.table, "birds");
+        assert_eq!(ingest.table.to_string(), "birds");
+        let command = CommandStatementIngest {
+            schema: Some("nests".to_owned()),
+            ..self::command()
+        };
+        let ingest = parse_command(command, HashMap::new()).unwrap();
+        assert_eq!(ingest.table.to_string(), "nests.birds");
     }
 
     #[test]
@@ -209,7 +206,7 @@ mod tests {
             assert_eq!(code(command), ErrorCode::InvalidArgument);
         }
         let elsewhere = CommandStatementIngest {
-            schema: Some("nests".to_owned()),
+            catalog: Some("moon".to_owned()),
             ..command()
         };
         assert_eq!(code(elsewhere), ErrorCode::NotFound);

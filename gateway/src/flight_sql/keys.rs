@@ -6,10 +6,12 @@ use arrow_flight::sql::{
     CommandGetCrossReference, CommandGetExportedKeys, CommandGetImportedKeys, CommandGetPrimaryKeys,
 };
 use datafusion::error::DataFusionError;
-use volary_catalog::{Constraint, ConstraintKind, ForeignKey, ReferentialAction, Table};
+use volary_catalog::{
+    Constraint, ConstraintKind, ForeignKey, ReferentialAction, RelationName, Table,
+};
 use volary_flight_proto::Result;
 
-use crate::sql::names::{CATALOG, PUBLIC};
+use crate::sql::names::CATALOG;
 
 /// Returns the columns of GetPrimaryKeys.
 pub(super) fn primary_key_columns() -> SchemaRef {
@@ -51,10 +53,10 @@ pub(super) struct NamedTable<'a> {
 }
 
 impl NamedTable<'_> {
-    fn matches(&self, table: &str) -> bool {
-        self.table == table
+    fn matches(&self, table: &RelationName) -> bool {
+        self.table == table.name()
             && self.catalog.is_none_or(|catalog| catalog == CATALOG)
-            && self.schema.is_none_or(|schema| schema == PUBLIC)
+            && self.schema.is_none_or(|schema| schema == table.schema())
     }
 }
 
@@ -138,8 +140,8 @@ pub(super) fn primary_keys(tables: &[Arc<Table>], named: NamedTable<'_>) -> Resu
     rows.sort_by_key(|(_, column, ..)| *column);
     let columns: Vec<ArrayRef> = vec![
         repeated(CATALOG, rows.len()),
-        repeated(PUBLIC, rows.len()),
-        texts(rows.iter().map(|row| row.0)),
+        texts(rows.iter().map(|row| row.0.schema())),
+        texts(rows.iter().map(|row| row.0.name())),
         texts(rows.iter().map(|row| row.1)),
         texts(rows.iter().map(|row| row.2)),
         Arc::new(Int32Array::from_iter_values(rows.iter().map(|row| row.3))),
@@ -150,7 +152,7 @@ pub(super) fn primary_keys(tables: &[Arc<Table>], named: NamedTable<'_>) -> Resu
 
 /// A column of a foreign key.
 struct ForeignKeyColumn<'a> {
-    table: &'a str,
+    table: &'a RelationName,
     key: &'a Constraint,
     foreign: &'a ForeignKey,
     column: &'a str,
@@ -174,7 +176,7 @@ pub(super) fn foreign_keys(
             };
             let passes = filter.of.is_none_or(|of| of.matches(table.name()))
                 && filter.to.is_none_or(|to| to.matches(&foreign.table));
-            let referenced = tables.iter().find(|other| other.name() == foreign.table);
+            let referenced = tables.iter().find(|other| *other.name() == foreign.table);
             if let (true, Some(referenced)) = (passes, referenced) {
                 rows.extend(foreign_key(table, key, foreign, referenced));
             }
@@ -183,18 +185,18 @@ pub(super) fn foreign_keys(
     rows.sort_by_key(|row| {
         let key = row.key.name.as_str();
         match filter.of {
-            Some(_) => (row.foreign.table.as_str(), key, row.sequence),
+            Some(_) => (&row.foreign.table, key, row.sequence),
             None => (row.table, key, row.sequence),
         }
     });
     let columns: Vec<ArrayRef> = vec![
         repeated(CATALOG, rows.len()),
-        repeated(PUBLIC, rows.len()),
-        texts(rows.iter().map(|row| row.foreign.table.as_str())),
+        texts(rows.iter().map(|row| row.foreign.table.schema())),
+        texts(rows.iter().map(|row| row.foreign.table.name())),
         texts(rows.iter().map(|row| row.referenced_column)),
         repeated(CATALOG, rows.len()),
-        repeated(PUBLIC, rows.len()),
-        texts(rows.iter().map(|row| row.table)),
+        texts(rows.iter().map(|row| row.table.schema())),
+        texts(rows.iter().map(|row| row.table.name())),
         texts(rows.iter().map(|row| row.column)),
         Arc::new(Int32Array::from_iter_values(
             rows.iter().map(|row| row.sequence),

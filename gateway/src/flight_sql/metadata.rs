@@ -1,5 +1,3 @@
-use std::collections::BTreeSet;
-
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use arrow_flight::sql::metadata::SqlInfoDataBuilder;
@@ -16,10 +14,7 @@ use super::command::{command, parse_any, unimplemented};
 use super::types::{TypeProfile, map_field, with_sql_metadata};
 use super::{FlightSql, keys, sql_info, xdbc};
 use crate::engine::TableListing;
-use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
-
-/// The schemas that always exist.
-const SCHEMAS: [&str; 3] = [PUBLIC, SYSTEM, INFORMATION_SCHEMA];
+use crate::sql::names::CATALOG;
 
 /// The kinds of tables.
 const TABLE_TYPES: [&str; 4] = ["TABLE", "REFERENCE TABLE", "VIEW", "SYSTEM TABLE"];
@@ -100,14 +95,8 @@ impl FlightSql {
         rights: &Rights,
         command: CommandGetDbSchemas,
     ) -> arrow_flight::error::Result<RecordBatch> {
-        let tables = self.engine.tables(rights);
-        let names: BTreeSet<&str> = tables
-            .iter()
-            .map(|table| table.schema_name.as_str())
-            .chain(SCHEMAS)
-            .collect();
         let mut builder = command.into_builder();
-        for name in names {
+        for name in self.engine.schemas(rights) {
             builder.append(CATALOG, name);
         }
         builder.build()

@@ -78,6 +78,8 @@ mod sql_info;
 mod statement;
 /// Converts a query's rows to the messages that a client is sent.
 mod stream;
+/// Keeps in tickets which tables and views their queries read.
+mod ticket_reads;
 /// Seals the tickets that clients redeem, and keeps the plans of queries whose tickets were not
 /// redeemed yet.
 mod tickets;

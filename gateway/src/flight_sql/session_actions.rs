@@ -18,7 +18,7 @@ use super::direct_option::DIRECT_RESULTS_OPTION;
 use super::sessions::ClientSession;
 use super::types::PROFILE_OPTION;
 use crate::engine::Session;
-use crate::sql::names::{CATALOG, PUBLIC};
+use crate::sql::names::CATALOG;
 
 const CATALOG_OPTION: &str = "catalog";
 const SCHEMA_OPTION: &str = "schema";
@@ -26,11 +26,16 @@ const SCHEMA_OPTION: &str = "schema";
 impl FlightSql {
     /// Handles SetSessionOptions and returns the body of the answer. The answer names the options
     /// that cannot be set. The other options are set.
-    pub(super) fn set_session_options(call: &ClientCall, body: &Bytes) -> Result<Bytes> {
+    pub(super) fn set_session_options(&self, call: &ClientCall, body: &Bytes) -> Result<Bytes> {
         let request: SetSessionOptionsRequest = decode_body("SetSessionOptions", body)?;
         let mut result = SetSessionOptionsResult::default();
         for (name, value) in request.session_options {
-            if let Err(error) = set_option(&call.session, &name, value.option_value) {
+            let is_schema = name == SCHEMA_OPTION || Session::is_schema_setting(&name);
+            let outcome = match value.option_value {
+                value if is_schema => self.set_schema(&call.session, value),
+                value => set_option(&call.session, &name, value),
+            };
+            if let Err(error) = outcome {
                 tracing::debug!(option = name, ?error, "a session option was not set");
                 result.errors.insert(
                     name,
@@ -43,12 +48,28 @@ impl FlightSql {
         Ok(result.encode_to_vec().into())
     }
 
+    /// Sets the current schema of the session, or unsets it if there is no value.
+    fn set_schema(
+        &self,
+        session: &ClientSession,
+        value: Option<OptionValue>,
+    ) -> Result<(), ErrorValue> {
+        let schema = value.map(option_text).transpose()?;
+        let schema = schema.as_deref().filter(|schema| !schema.is_empty());
+        self.engine
+            .use_schema(&session.engine, schema)
+            .map_err(|error| {
+                tracing::debug!(%error, "the schema was refused");
+                ErrorValue::InvalidValue
+            })
+    }
+
     /// Handles GetSessionOptions and returns the body of the answer.
     pub(super) fn session_options(call: &ClientCall) -> Bytes {
         let mut options = call.session.engine.settings();
         let mut put = |name: &str, value: String| options.insert(name.to_owned(), value);
         put(CATALOG_OPTION, CATALOG.to_owned());
-        put(SCHEMA_OPTION, PUBLIC.to_owned());
+        put(SCHEMA_OPTION, call.session.engine.schema());
         put(PROFILE_OPTION, call.profile.to_string());
         put(DIRECT_RESULTS_OPTION, call.direct_results.to_string());
         let session_options: HashMap<_, _> = options
@@ -85,9 +106,6 @@ fn set_option(
     let value = value.map(option_text).transpose()?;
     match name {
         CATALOG_OPTION => check_fixed_value(CATALOG, value.as_deref()),
-        // Tables can be created in one schema only. Tables of other schemas have to be named in
-        // full.
-        SCHEMA_OPTION => check_fixed_value(PUBLIC, value.as_deref()),
         PROFILE_OPTION => {
             let profile = value.map(|text| text.parse()).transpose();
             session.set_profile(profile.map_err(|_| ErrorValue::InvalidValue)?);
@@ -161,7 +179,6 @@ mod tests {
         }
         for (name, value) in [
             (CATALOG_OPTION, "other"),
-            (SCHEMA_OPTION, "system"),
             (PROFILE_OPTION, "newest"),
             (DIRECT_RESULTS_OPTION, "sometimes"),
             ("timezone", "Mars/Phobos"),
@@ -194,7 +211,6 @@ mod tests {
             assert!(session.is_default());
         }
         assert_eq!(set(&session, CATALOG_OPTION, CATALOG), Ok(()));
-        assert_eq!(set(&session, SCHEMA_OPTION, ""), Ok(()));
         assert!(session.is_default());
     }
 

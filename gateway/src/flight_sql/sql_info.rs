@@ -63,7 +63,7 @@ fn add_server(info: &mut SqlInfoDataBuilder) {
 
 fn add_syntax(info: &mut SqlInfoDataBuilder) {
     info.append(SqlInfo::SqlDdlCatalog, false);
-    info.append(SqlInfo::SqlDdlSchema, false);
+    info.append(SqlInfo::SqlDdlSchema, true);
     info.append(SqlInfo::SqlDdlTable, true);
     // FlightSql.proto defines these values as int32, but JDBC and ODBC read int64.
     let lower = SqlSupportedCaseSensitivity::SqlCaseSensitivityLowercase as i64;
@@ -242,7 +242,7 @@ fn add_grammar(info: &mut SqlInfoDataBuilder) {
     info.append(SqlInfo::SqlSupportedGrammar, 0b011); // minimum, core
     info.append(SqlInfo::SqlAnsi92SupportedLevel, 0b001); // entry
     info.append(SqlInfo::SqlOuterJoinsSupportLevel, 0b110); // limited, full
-    info.append(SqlInfo::SqlSchemasSupportedActions, 0);
+    info.append(SqlInfo::SqlSchemasSupportedActions, 0b101); // calls, grants
     info.append(SqlInfo::SqlCatalogsSupportedActions, 0);
     info.append(SqlInfo::SqlSupportedPositionedCommands, 0);
     info.append(SqlInfo::SqlSupportedSubqueries, 0b0111); // in comparisons, EXISTS, IN

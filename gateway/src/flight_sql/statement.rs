@@ -15,6 +15,7 @@ use volary_flight_proto::{Result, ipc};
 use super::call::ClientCall;
 use super::direct_option::DirectResults;
 use super::stream::{query_messages, with_query_id};
+use super::ticket_reads::{put_reads, reads_of};
 use super::tickets::is_direct;
 use super::types::{PROFILE_OPTION, TypeProfile, map_schema};
 use super::watched_stream::watch_stream;
@@ -240,16 +241,16 @@ impl FlightSql {
         session: &Session,
         ticket: QueryTicket,
     ) -> Result<PlannedQuery> {
+        let earlier_plan = EarlierPlan {
+            reads: reads_of(&ticket),
+            snapshot: ticket.snapshot,
+            columns_fingerprint: ticket.columns,
+        };
         let statement = ClientStatement {
             sql: ticket.sql,
             parameters: (!ticket.parameters.is_empty()).then_some(ticket.parameters),
         };
         let (sql, parameters) = (&statement.sql, statement.parameters()?);
-        let earlier_plan = EarlierPlan {
-            snapshot: ticket.snapshot,
-            reads: ticket.reads,
-            columns_fingerprint: ticket.columns,
-        };
         let planning = self
             .engine
             .replan(session, sql, parameters, id, earlier_plan);
@@ -263,16 +264,17 @@ pub(super) fn query_ticket(
     statement: &ClientStatement,
     query: &PlannedQuery,
 ) -> QueryTicket {
-    QueryTicket {
+    let mut ticket = QueryTicket {
         query_id: query.id.to_string(),
         sql: statement.sql.clone(),
         parameters: statement.parameters.clone().unwrap_or_default(),
         snapshot: Some(query.snapshot.clone()),
         settings: call.session.engine.settings(),
-        reads: query.reads.clone(),
         columns: Some(query.columns_fingerprint()),
         ..QueryTicket::default()
-    }
+    };
+    put_reads(&mut ticket, &query.reads);
+    ticket
 }
 
 /// Binds the ticket to the user of the call, and to the types that the call wants.

@@ -6,7 +6,7 @@ use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_expr::PhysicalExpr;
-use volary_catalog::{ConstraintKind, Table};
+use volary_catalog::{ConstraintKind, RelationName, Table};
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::expressions;
@@ -100,7 +100,7 @@ impl Checks {
 }
 
 impl Check {
-    fn violated(&self, table: &str, rows: &RecordBatch, row: usize) -> Error {
+    fn violated(&self, table: &RelationName, rows: &RecordBatch, row: usize) -> Error {
         let mut shown = String::new();
         for column in &self.columns {
             let name = rows.schema_ref().field(*column).name();

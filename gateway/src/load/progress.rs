@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use volary_catalog::RelationName;
 use volary_flight_proto::ids::QueryId;
 
 /// The list of running loads. Clones share it.
@@ -12,7 +13,7 @@ pub struct LoadRegistry(Arc<Mutex<HashMap<QueryId, Entry>>>);
 
 #[derive(Debug, Clone)]
 struct Entry {
-    table: String,
+    table: RelationName,
     rows: Arc<AtomicU64>,
     started: Instant,
 }
@@ -23,7 +24,7 @@ pub struct LoadStatus {
     /// Id of the statement.
     pub query_id: QueryId,
     /// Name of the table.
-    pub table: String,
+    pub table: RelationName,
     /// Number of rows that were assigned to workers. The last of them may not be sent yet.
     pub rows: u64,
     /// How long the load has been running.
@@ -51,10 +52,10 @@ impl Drop for ListedLoad {
 
 impl LoadRegistry {
     /// Adds a load to the list.
-    pub fn start(&self, query_id: QueryId, table: &str) -> LoadProgress {
+    pub fn start(&self, query_id: QueryId, table: &RelationName) -> LoadProgress {
         let rows = Arc::new(AtomicU64::new(0));
         let entry = Entry {
-            table: table.to_owned(),
+            table: table.clone(),
             rows: Arc::clone(&rows),
             started: Instant::now(),
         };

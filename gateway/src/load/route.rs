@@ -189,7 +189,7 @@ pub(crate) async fn route_rows(
 ) -> Result<()> {
     let table = checks.table();
     while let Some(batch) = rows.next().await {
-        let batch = fit::fit_by_position(table.name(), table.schema(), &batch?)?;
+        let batch = fit::fit_by_position(&table.name().to_string(), table.schema(), &batch?)?;
         checks.check(&batch)?;
         let count = batch.num_rows();
         router.push(batch).await?;

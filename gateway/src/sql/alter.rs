@@ -3,7 +3,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use volary_flight_proto::{Error, Result};
 
-use super::names::object_name;
+use super::names::WrittenName;
 
 /// A statement that changes what a table declares.
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub enum AlterStatement {
     /// ALTER TABLE.
     Table {
         /// The name of the table.
-        table: String,
+        table: WrittenName,
         /// Says whether nothing is done if the table does not exist.
         if_exists: bool,
         /// The changes, which are made together.
@@ -20,7 +20,7 @@ pub enum AlterStatement {
     /// COMMENT ON TABLE or COMMENT ON COLUMN.
     Comment {
         /// The name of the table.
-        table: String,
+        table: WrittenName,
         /// The column. `None` for a comment on the table.
         column: Option<Ident>,
         /// Says whether nothing is done if the table does not exist.
@@ -37,7 +37,7 @@ pub enum AlterStatement {
 pub(super) fn convert(statement: &Ast) -> Result<Option<AlterStatement>> {
     Ok(Some(match statement {
         Ast::AlterTable(alter) => AlterStatement::Table {
-            table: object_name(&alter.name)?,
+            table: WrittenName::of_object(&alter.name)?,
             if_exists: alter.if_exists,
             operations: alter.operations.clone(),
         },
@@ -48,10 +48,10 @@ pub(super) fn convert(statement: &Ast) -> Result<Option<AlterStatement>> {
             if_exists,
         } => {
             let (table, column) = match object_type {
-                CommentObject::Table => (object_name(name)?, None),
+                CommentObject::Table => (WrittenName::of_object(name)?, None),
                 CommentObject::Column => {
                     let (table, column) = split_column(name)?;
-                    (object_name(&table)?, Some(column))
+                    (WrittenName::of_object(&table)?, Some(column))
                 }
                 other => {
                     return Err(Error::unsupported(format!(

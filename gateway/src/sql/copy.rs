@@ -1,8 +1,10 @@
+use super::names::WrittenName;
+
 /// The statement COPY table FROM 'location'.
 #[derive(Debug, Clone)]
 pub struct CopyFrom {
     /// Name of the table.
-    pub table: String,
+    pub table: WrittenName,
     /// The columns to load. They are found by name if the file has names, and otherwise by their
     /// order in the file. Empty if all columns are to be loaded.
     pub columns: Vec<String>,

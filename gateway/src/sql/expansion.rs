@@ -7,17 +7,17 @@ use datafusion::sql::sqlparser::ast::{ObjectName, Query};
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::depth::MAX_OPERATORS;
-use super::names::identifier;
+use super::names::{cte_name, identifier};
 use super::visit::{QueryVisitor, visit};
 
 /// Refuses a statement that reads too many relations. `size_of_view` returns the number of
-/// operators of a view by its name.
+/// operators of a view by its name as it is written.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
 pub(crate) fn check(
     statement: &DfStatement,
-    size_of_view: impl Fn(&str) -> Option<usize>,
+    size_of_view: impl Fn(&ObjectName) -> Option<usize>,
 ) -> Result<()> {
     let mut expansion = Expansion {
         size_of_view,
@@ -44,15 +44,17 @@ struct OpenQuery {
     size: usize,
 }
 
-impl<F: Fn(&str) -> Option<usize>> Expansion<F> {
-    fn size_of(&self, relation: &str) -> usize {
-        let cte = self.ctes.iter().rev().find(|(name, _)| name == relation);
+impl<F: Fn(&ObjectName) -> Option<usize>> Expansion<F> {
+    fn size_of(&self, relation: &ObjectName) -> usize {
+        let name = cte_name(relation);
+        let mut ctes = self.ctes.iter().rev();
+        let cte = ctes.find(|(cte, _)| Some(cte) == name.as_ref());
         let size = cte.map(|(_, size)| *size);
         size.or_else(|| (self.size_of_view)(relation)).unwrap_or(1)
     }
 }
 
-impl<F: Fn(&str) -> Option<usize>> QueryVisitor for Expansion<F> {
+impl<F: Fn(&ObjectName) -> Option<usize>> QueryVisitor for Expansion<F> {
     fn enter(&mut self, query: &Query) -> Result<()> {
         let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
         let names = ctes.map(|cte| identifier(&cte.alias.name));
@@ -67,8 +69,7 @@ impl<F: Fn(&str) -> Option<usize>> QueryVisitor for Expansion<F> {
     }
 
     fn relation(&mut self, relation: &ObjectName) -> Result<()> {
-        let name = relation.0.last().and_then(|part| part.as_ident());
-        let size = name.map_or(1, |name| self.size_of(&identifier(name)));
+        let size = self.size_of(relation);
         match self.open.last_mut() {
             Some(query) => query.add(size),
             // A relation outside of all queries is the target of a write.
@@ -115,7 +116,11 @@ mod tests {
 
     fn is_refused(sql: &str) -> bool {
         let statement = DFParser::parse_sql(sql).unwrap().pop_back().unwrap();
-        check(&statement, |name| (name == "large_view").then_some(20_000)).is_err()
+        let size_of_view = |name: &ObjectName| {
+            let last = name.0.last()?.as_ident()?;
+            (identifier(last) == "large_view").then_some(20_000)
+        };
+        check(&statement, size_of_view).is_err()
     }
 
     /// Returns a WITH of this many CTEs, each of which reads the previous one twice.

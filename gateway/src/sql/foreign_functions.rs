@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use volary_flight_proto::{Error, Result};
 
-use super::names::{identifier, object_name};
+use super::names::{identifier, name_in_public};
 use super::syntax::{cast, parse_data_type};
 
 /// Functions with another name, and the same arguments.
@@ -81,7 +81,7 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<()> {
 
 /// Rewrites a call in place, or returns the expression that takes its place.
 fn rewrite_call(function: &mut Function) -> Result<Option<Expr>> {
-    let Ok(written) = object_name(&function.name) else {
+    let Some(written) = name_in_public(&function.name) else {
         return Ok(None);
     };
     let is_listagg = written == "listagg" || written == "group_concat";

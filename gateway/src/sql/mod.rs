@@ -8,6 +8,8 @@ mod backtracking;
 pub mod copy;
 /// Bounds how deep a plan may become, including its views and CTEs.
 pub mod depth;
+/// Refuses tables of equal names in one FROM, whose columns the planner would mix up.
+mod equal_names;
 /// Bounds how large a statement becomes when each use of a CTE or a view is replaced by its query.
 pub(crate) mod expansion;
 /// Rewrites calls of functions that other databases have.
@@ -28,6 +30,8 @@ mod nesting;
 pub mod parse;
 /// Parses and plans saved queries: queries with typed parameters that the catalog keeps by name.
 pub(crate) mod saved_query;
+/// Defines the statements that create and drop schemas.
+pub(crate) mod schema_statement;
 /// Defines the statements about a session that other databases have.
 pub(crate) mod session_statement;
 /// Bounds how many columns a statement may list and a table may have, and how deep their types may

@@ -13,8 +13,9 @@ use volary_flight_proto::{Error, Result, SqlState};
 use super::access::{self, AccessStatement};
 use super::alter::{self, AlterStatement};
 use super::copy::CopyFrom;
-use super::names::{identifier, object_name};
+use super::names::{WrittenName, identifier, name_in_public};
 use super::saved_query::{self, SavedQueryStatement};
+use super::schema_statement::{self, SchemaStatement};
 use super::session_statement::{self, SessionStatement};
 use super::syntax::{RECURSION_LIMIT, syntax_error};
 use super::tokens::is_keyword;
@@ -45,6 +46,8 @@ pub enum Statement {
     Access(AccessStatement),
     /// A statement about saved queries.
     SavedQuery(SavedQueryStatement),
+    /// CREATE SCHEMA or DROP SCHEMA.
+    Schema(SchemaStatement),
 }
 
 /// Parses one statement. Replaces the parameters `?` by `$1`, `$2` and so on.
@@ -103,6 +106,9 @@ pub fn parse(sql: &str) -> Result<Statement> {
                 Statement::Session(statement)
             }
             ast if let Some(statement) = alter::convert(&ast)? => Statement::Alter(statement),
+            ast if let Some(statement) = schema_statement::convert(&ast)? => {
+                Statement::Schema(statement)
+            }
             Ast::CreateTable(create) => Statement::CreateTable(Box::new(create)),
             Ast::StartTransaction { modes, .. } => {
                 Statement::Transaction(TransactionStatement::begin(&modes)?)
@@ -157,7 +163,7 @@ fn is_planned(statement: &Ast) -> bool {
 }
 
 fn is_all(name: &ObjectName) -> bool {
-    object_name(name).is_ok_and(|name| name == "all")
+    name_in_public(name).is_some_and(|name| name == "all")
 }
 
 /// Returns the parts of the name in a USE, or no parts for USE DEFAULT.
@@ -230,7 +236,7 @@ fn parse_copy(tokens: Vec<TokenWithSpan>, dialect: &GenericDialect) -> Result<St
     };
     refuse_legacy(legacy_options)?;
     let mut copy = CopyFrom {
-        table: object_name(table_name)?,
+        table: WrittenName::of_object(table_name)?,
         columns: columns.iter().map(identifier).collect(),
         location: filename.clone(),
         options: Default::default(),
@@ -420,7 +426,7 @@ mod tests {
         let Statement::CopyFrom(copy) = parse(sql).unwrap() else {
             panic!("another statement");
         };
-        assert_eq!(copy.table, "t");
+        assert_eq!(copy.table.to_string(), "t");
         assert_eq!(copy.columns, ["a", "B"]);
         assert_eq!(copy.location, "/data/*.csv");
         assert_eq!(copy.options.format.as_deref(), Some("csv"));

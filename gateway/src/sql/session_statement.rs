@@ -1,11 +1,11 @@
 use datafusion::sql::sqlparser::ast::{
-    Expr, ObjectName, SchemaName, Set, ShowStatementFilter, ShowStatementFilterPosition,
+    Expr, Set, ShowStatementFilter, ShowStatementFilterPosition, ShowStatementInParentType,
     ShowStatementOptions, Statement as Ast, TransactionAccessMode, TransactionIsolationLevel,
     TransactionMode, Value,
 };
-use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
+use volary_flight_proto::{Error, Result, SqlState};
 
-use super::names::{CATALOG, PUBLIC, identifier, object_name};
+use super::names::{identifier, name_in_public, schema_name};
 
 /// A statement about the session that other databases have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,18 +61,10 @@ pub(super) fn convert(ast: &Ast) -> Result<Option<SessionStatement>> {
         }
         Ast::Set(Set::SingleAssignment {
             variable, values, ..
-        }) if object_name(variable).is_ok_and(|name| name == "search_path") => {
+        }) if name_in_public(variable).is_some_and(|name| name == "search_path") => {
             SessionStatement::Use(search_path(values)?)
         }
         Ast::Discard { .. } => SessionStatement::ResetAll,
-        Ast::CreateSchema {
-            schema_name: SchemaName::Simple(name),
-            if_not_exists,
-            ..
-        } => {
-            check_new_schema(name, *if_not_exists)?;
-            SessionStatement::Nothing
-        }
         _ => return Ok(None),
     }))
 }
@@ -92,7 +84,7 @@ pub(super) fn query_of_show(ast: &Ast) -> Result<Option<String>> {
             "information_schema.schemata",
             show_options,
         ),
-        Ast::ShowViews { show_options, .. } => {
+        Ast::ShowViews { show_options, .. } if show_options.show_in.is_none() => {
             ("table_name", "information_schema.views", show_options)
         }
         Ast::ShowVariable { variable } => {
@@ -108,10 +100,55 @@ pub(super) fn query_of_show(ast: &Ast) -> Result<Option<String>> {
     )))
 }
 
+/// A SHOW that lists what is in one schema.
+#[derive(Debug)]
+pub(crate) struct ShowInSchema {
+    /// Name of the schema.
+    pub(crate) schema: String,
+    /// The query that answers the SHOW.
+    pub(crate) query: String,
+}
+
+/// Returns the schema and the query of SHOW TABLES IN or SHOW VIEWS IN. Returns `None` for other
+/// statements.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for parts of a SHOW that are not supported. `NOT_FOUND` for another catalog.
+pub(crate) fn show_in_schema(ast: &Ast) -> Result<Option<ShowInSchema>> {
+    let (columns, from, options) = match ast {
+        Ast::ShowTables { show_options, .. } => ("*", "tables WHERE", show_options),
+        // The list of views has tables, too, without a definition.
+        Ast::ShowViews { show_options, .. } => (
+            "table_name",
+            "views WHERE definition IS NOT NULL AND",
+            show_options,
+        ),
+        _ => return Ok(None),
+    };
+    let Some(parent) = &options.show_in else {
+        return Ok(None);
+    };
+    let schema = match (&parent.parent_type, &parent.parent_name) {
+        (None | Some(ShowStatementInParentType::Schema), Some(name)) => schema_name(name)?,
+        _ => {
+            return Err(Error::unsupported(
+                "SHOW … IN takes the name of a schema, and nothing else",
+            ));
+        }
+    };
+    let filter = filter("table_name", options)?;
+    let filter = filter.replacen(" WHERE ", " AND ", 1);
+    let in_schema = schema.replace('\'', "''");
+    let query = format!(
+        "SELECT {columns} FROM information_schema.{from} table_schema = '{in_schema}'{filter} ORDER BY table_name"
+    );
+    Ok(Some(ShowInSchema { schema, query }))
+}
+
 /// Returns the query for a variable that other databases have and whose value never changes.
 fn answer_of_variable(name: &str) -> Option<String> {
     let value = match name {
-        "search_path" => "'public'",
+        "search_path" => "current_schema()",
         "server_version" => "version()",
         "transaction_isolation_level" | "transaction_isolation" => "'read committed'",
         "server_encoding" | "client_encoding" => "'UTF8'",
@@ -144,24 +181,6 @@ fn filter(column: &str, options: &ShowStatementOptions) -> Result<String> {
                 "SHOW takes only LIKE 'pattern'; query information_schema for other filters",
             )),
         },
-    }
-}
-
-/// Accepts CREATE SCHEMA IF NOT EXISTS for the only schema of tables.
-fn check_new_schema(name: &ObjectName, if_not_exists: bool) -> Result<()> {
-    let parts = name.0.iter().map(|part| part.as_ident().map(identifier));
-    let parts: Option<Vec<_>> = parts.collect();
-    let parts = parts.unwrap_or_default();
-    match parts.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [PUBLIC] | [CATALOG, PUBLIC] if if_not_exists => Ok(()),
-        [PUBLIC] | [CATALOG, PUBLIC] => Err(Error::new(
-            ErrorCode::AlreadyExists,
-            format!("schema {PUBLIC} exists already; write CREATE SCHEMA IF NOT EXISTS {PUBLIC}"),
-        )
-        .with_sqlstate(SqlState::DuplicateObject)),
-        _ => Err(Error::unsupported(format!(
-            "schema {name} cannot be created: all tables are in the schema {PUBLIC}"
-        ))),
     }
 }
 
@@ -259,6 +278,8 @@ fn search_path(values: &[Expr]) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::sql::parser::Statement as DfStatement;
+
     use super::*;
     use crate::sql::parse::{Statement, parse};
 
@@ -335,7 +356,7 @@ mod tests {
             ),
             (
                 "SHOW search_path",
-                "SELECT 'search_path' AS name, 'public' AS value",
+                "SELECT 'search_path' AS name, current_schema() AS value",
             ),
         ] {
             match parse(sql).unwrap() {
@@ -344,5 +365,41 @@ mod tests {
             }
         }
         assert!(parse("SHOW SCHEMAS STARTS WITH 'a'").is_err());
+    }
+
+    #[test]
+    fn shows_of_one_schema_are_queries() {
+        let shown = |sql: &str| match parse(sql).unwrap() {
+            Statement::Planned(statement) => match *statement {
+                DfStatement::Statement(ast) => show_in_schema(&ast),
+                other => panic!("another statement: {other}"),
+            },
+            other => panic!("another statement: {other:?}"),
+        };
+        for (sql, schema, expected) in [
+            (
+                "SHOW TABLES FROM Staging",
+                "staging",
+                "SELECT * FROM information_schema.tables WHERE table_schema = 'staging' ORDER BY table_name",
+            ),
+            (
+                "SHOW TABLES IN SCHEMA volary.\"it's\" LIKE 'e%'",
+                "it's",
+                "SELECT * FROM information_schema.tables WHERE table_schema = 'it''s' AND table_name LIKE 'e%' ORDER BY table_name",
+            ),
+            (
+                "SHOW VIEWS IN staging",
+                "staging",
+                "SELECT table_name FROM information_schema.views WHERE definition IS NOT NULL AND table_schema = 'staging' ORDER BY table_name",
+            ),
+        ] {
+            let show = shown(sql).unwrap().unwrap();
+            assert_eq!(
+                (show.schema.as_str(), show.query.as_str()),
+                (schema, expected)
+            );
+        }
+        assert!(shown("SHOW TABLES").unwrap().is_none());
+        assert!(shown("SHOW TABLES IN moon.staging").is_err());
     }
 }

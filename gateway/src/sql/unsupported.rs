@@ -7,13 +7,13 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier, TableFactor};
 use volary_flight_proto::{Error, Result};
 
-use super::merged_columns;
 use super::visit::{QueryVisitor, visit};
+use super::{equal_names, merged_columns};
 
 /// Refuses INTERSECT ALL and EXCEPT ALL, because DataFusion plans them as joins that ignore copies
 /// of rows (apache/datafusion#12955, #12956). Refuses the merged columns of RIGHT and FULL JOIN …
 /// USING, because they would be those of the left side alone (apache/datafusion#22881). Also
-/// refuses TABLESAMPLE.
+/// refuses tables of equal names in one FROM, and TABLESAMPLE.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
@@ -30,7 +30,10 @@ impl QueryVisitor for UnsupportedSyntax {
         let mut order_by = query.order_by.as_ref();
         while let Some(side) = sides.pop() {
             match side {
-                SetExpr::Select(select) => merged_columns::check(select, order_by)?,
+                SetExpr::Select(select) => {
+                    equal_names::check(select)?;
+                    merged_columns::check(select, order_by)?;
+                }
                 SetExpr::SetOperation {
                     op,
                     set_quantifier,
@@ -295,6 +298,9 @@ mod tests {
             (format!("{unnested} ORDER BY k, u"), "ORDER BY of several"),
             (format!("SELECT k, sum(u) OVER (ORDER BY k) FROM ({unnested}) x"), "a window function above"),
             (format!("SELECT id FROM facts f WHERE k IN (SELECT x.k FROM ({unnested}) x JOIN kinds USING (k))"), "a join above"),
+            ("SELECT f.v FROM kinds, (facts JOIN public.facts ON true)".to_owned(), "same name"),
+            ("SELECT 1 FROM public.facts, staging.facts".to_owned(), "same name"),
+            ("SELECT 1 FROM public.facts, kinds AS facts".to_owned(), "same name"),
             ("SELECT lead(v, 2) IGNORE NULLS OVER (ORDER BY id) FROM facts".to_owned(), "lead"),
             ("SELECT * FROM facts f RIGHT JOIN partners p USING (k)".to_owned(), "merged columns"),
             ("SELECT f.v FROM facts f FULL JOIN partners p USING (k, o) WHERE upper(O) = 'x'".to_owned(), "merged columns"),
@@ -320,6 +326,7 @@ mod tests {
             "SELECT id, lead(v) IGNORE NULLS OVER (ORDER BY id), lag(v, 2) IGNORE NULLS OVER (ORDER BY id), lead(v, 2) OVER (ORDER BY id) FROM facts",
             "SELECT k, unnest(array_agg(v)) FROM facts GROUP BY k ORDER BY k",
             "SELECT k, count(*) FROM (SELECT k, unnest(make_array(v, o)) AS u FROM facts) x GROUP BY k",
+            "SELECT facts.v FROM public.facts, public.facts AS f, kinds WHERE EXISTS (SELECT 1 FROM facts WHERE facts.k = f.k)",
             "SELECT * FROM facts f LEFT JOIN partners p USING (k)",
             "SELECT f.v, coalesce(f.k, p.k) AS k, count(*) FROM facts f FULL JOIN partners p USING (k) GROUP BY f.v, f.k, p.k ORDER BY k",
             "SELECT o FROM facts INTERSECT SELECT o FROM partners EXCEPT SELECT o FROM kinds UNION ALL SELECT 1",

@@ -9,11 +9,11 @@ use std::collections::HashMap;
 
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
-    Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins,
+    ObjectName, Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins,
 };
 use volary_flight_proto::{Error, Result, SqlState};
 
-use super::names::identifier;
+use super::names::{cte_name, identifier};
 use super::visit::{QueryVisitor, visit};
 
 /// All joins of a statement together may have this many times the columns that one table may have.
@@ -25,14 +25,14 @@ const SELECTS: usize = 8;
 
 /// Refuses a statement whose joins have too many columns, or whose SELECTs compare too many
 /// columns. `max_columns` is the number of columns that one table may have. `columns_of` returns
-/// the number of columns of a table or a view by its name.
+/// the number of columns of a table or a view by its name as it is written.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` with the name of the setting.
 pub(crate) fn check(
     statement: &DfStatement,
     max_columns: usize,
-    columns_of: impl Fn(&str) -> Option<usize>,
+    columns_of: impl Fn(&ObjectName) -> Option<usize>,
 ) -> Result<()> {
     let widths = Widths {
         columns_of,
@@ -57,7 +57,7 @@ struct WidthCheck<F> {
     lookups: usize,
 }
 
-impl<F: Fn(&str) -> Option<usize>> WidthCheck<F> {
+impl<F: Fn(&ObjectName) -> Option<usize>> WidthCheck<F> {
     /// Adds the number of columns of each join in a FROM. Returns the number of columns of the
     /// whole FROM. Tables that are separated by commas count as joined, too.
     fn add_joins(&mut self, from: &[TableWithJoins]) -> usize {
@@ -84,7 +84,7 @@ impl<F: Fn(&str) -> Option<usize>> WidthCheck<F> {
     }
 }
 
-impl<F: Fn(&str) -> Option<usize>> QueryVisitor for WidthCheck<F> {
+impl<F: Fn(&ObjectName) -> Option<usize>> QueryVisitor for WidthCheck<F> {
     fn enter(&mut self, query: &Query) -> Result<()> {
         self.widths.add_ctes(query);
         for select in selects(query) {
@@ -115,7 +115,7 @@ struct Widths<F> {
     ctes: HashMap<String, usize>,
 }
 
-impl<F: Fn(&str) -> Option<usize>> Widths<F> {
+impl<F: Fn(&ObjectName) -> Option<usize>> Widths<F> {
     fn add_ctes(&mut self, query: &Query) {
         let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
         for cte in ctes {
@@ -158,12 +158,8 @@ impl<F: Fn(&str) -> Option<usize>> Widths<F> {
     fn factor_width(&mut self, factor: &TableFactor) -> usize {
         match factor {
             TableFactor::Table { name, .. } => {
-                let name = name.0.last().and_then(|part| part.as_ident());
-                let Some(name) = name.map(identifier) else {
-                    return 1;
-                };
-                let cte = self.ctes.get(&name).copied();
-                cte.or_else(|| (self.columns_of)(&name)).unwrap_or(1)
+                let cte = cte_name(name).and_then(|name| self.ctes.get(&name).copied());
+                cte.or_else(|| (self.columns_of)(name)).unwrap_or(1)
             }
             TableFactor::Derived { subquery, .. } => self.query_width(subquery),
             TableFactor::NestedJoin {
@@ -211,7 +207,7 @@ mod tests {
 
     fn check_sql(sql: &str) -> Result<()> {
         let statement = DFParser::parse_sql(sql).unwrap().pop_back().unwrap();
-        let columns_of = |name: &str| (name == "wide").then_some(10);
+        let columns_of = |name: &ObjectName| (name.to_string() == "wide").then_some(10);
         check(&statement, 10, columns_of)
     }
 

@@ -16,6 +16,7 @@ pub(super) struct Grant {
     privilege: &'static str,
     object_kind: &'static str,
     object: Option<String>,
+    schema_name: Option<String>,
 }
 
 impl SystemTable for Grants {
@@ -28,6 +29,7 @@ impl SystemTable for Grants {
         Column::text("privilege", |grant| grant.privilege.to_owned()),
         Column::text("object_kind", |grant| grant.object_kind.to_owned()),
         Column::optional_text("object", |grant| grant.object.clone()),
+        Column::optional_text("schema_name", |grant| grant.schema_name.clone()),
     ];
 
     async fn rows(sources: &SystemTableSources) -> Result<Vec<Grant>> {
@@ -41,16 +43,21 @@ impl SystemTable for Grants {
 
 fn add_grants(grants: &mut Vec<Grant>, principal: &PrincipalRecord) {
     for (object, granted) in &principal.grants {
-        let (object_kind, object) = match object {
-            GrantObject::Cluster => ("cluster", None),
-            GrantObject::AllTables => ("all tables", None),
-            GrantObject::Table(name) => ("table", Some(name.clone())),
+        let (object_kind, object, schema) = match object {
+            GrantObject::Cluster => ("cluster", None, None),
+            GrantObject::AllTables => ("all tables", None, None),
+            GrantObject::Table(name) => ("table", Some(name.name()), Some(name.schema())),
+            GrantObject::Schema(name) => {
+                let name = name.as_str();
+                ("schema", Some(name), Some(name))
+            }
         };
         grants.extend(granted.iter().map(|privilege| Grant {
             grantee: principal.name.clone(),
             privilege: privilege.name(),
             object_kind,
-            object: object.clone(),
+            object: object.map(str::to_owned),
+            schema_name: schema.map(str::to_owned),
         }));
     }
     grants.extend(principal.member_of.iter().map(|role| Grant {
@@ -58,5 +65,6 @@ fn add_grants(grants: &mut Vec<Grant>, principal: &PrincipalRecord) {
         privilege: "MEMBER",
         object_kind: "role",
         object: Some(role.clone()),
+        schema_name: None,
     }));
 }

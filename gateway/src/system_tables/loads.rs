@@ -14,9 +14,10 @@ impl SystemTable for LoadsTable {
 
     const COLUMNS: &'static [Column<LoadStatus>] = &[
         Column::text("query_id", |load| load.query_id.to_string()),
-        Column::text("table_name", |load| load.table.clone()),
+        Column::text("table_name", |load| load.table.name().to_owned()),
         Column::number("rows_written", |load| load.rows),
         Column::number("running_ms", |load| milliseconds(load.running_for)),
+        Column::text("schema_name", |load| load.table.schema().to_owned()),
     ];
 
     async fn rows(sources: &SystemTableSources) -> Result<Vec<LoadStatus>> {

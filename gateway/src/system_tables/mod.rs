@@ -25,6 +25,8 @@ mod queries;
 mod query_log;
 /// Provides system.saved_queries: the saved queries of the catalog.
 mod saved_queries;
+/// Provides system.schemas: the schemas of users' tables.
+mod schemas;
 /// Provides system.segments: the segments that the workers report when they are asked.
 mod segments;
 /// Provides system.shards: the shards of sharded tables, and the copies of reference tables.
@@ -58,6 +60,7 @@ use table::{SystemTableProvider, TableEntry};
 /// All tables, in the order in which they are listed.
 const TABLES: &[TableEntry] = &[
     TableEntry::new::<nodes::Nodes>(),
+    TableEntry::new::<schemas::Schemas>(),
     TableEntry::new::<tables::Tables>(),
     TableEntry::new::<shards::Shards>(),
     TableEntry::new::<segments::Segments>(),

@@ -15,7 +15,7 @@ impl SystemTable for SavedQueries {
     const NAME: &'static str = "saved_queries";
 
     const COLUMNS: &'static [Column<Arc<View>>] = &[
-        Column::text("name", |query| query.name().to_owned()),
+        Column::text("name", |query| query.name().name().to_owned()),
         Column::optional_text("parameters", |query| {
             let parameters = query.parameters().unwrap_or_default();
             (!parameters.is_empty()).then(|| format_parameters(parameters))
@@ -25,6 +25,7 @@ impl SystemTable for SavedQueries {
         Column::time("created_at", |query| {
             timestamp_from_ms(query.created_at_ms())
         }),
+        Column::text("schema_name", |query| query.name().schema().to_owned()),
     ];
 
     async fn rows(sources: &SystemTableSources) -> Result<Vec<Arc<View>>> {

@@ -30,7 +30,9 @@ impl SystemTable for Segments {
     const NAME: &'static str = "segments";
 
     const COLUMNS: &'static [Column<Segment>] = &[
-        Column::text("table_name", |segment| segment.table.name().to_owned()),
+        Column::text("table_name", |segment| {
+            segment.table.name().name().to_owned()
+        }),
         Column::number("shard", |segment| u64::from(segment.description.shard)),
         Column::text("worker_id", |segment| segment.worker.to_string()),
         Column::number("write_id", |segment| segment.description.write_id),
@@ -41,6 +43,9 @@ impl SystemTable for Segments {
         Column::optional_text("damage", |segment| {
             let damage = &segment.description.damage;
             (!damage.is_empty()).then(|| damage.clone())
+        }),
+        Column::text("schema_name", |segment| {
+            segment.table.name().schema().to_owned()
         }),
     ];
 
@@ -110,7 +115,7 @@ mod tests {
 
     use volary_catalog::access::Rights;
     use volary_catalog::{
-        Catalog, DefinitionKind, IfExists, RedbStore, TableDefinition, WriteSummary,
+        Catalog, DefinitionKind, IfExists, RedbStore, RelationName, TableDefinition, WriteSummary,
     };
     use volary_node::disk::LocalDisk;
 
@@ -137,7 +142,7 @@ mod tests {
         let joined = catalog.register_worker(None, address, "0.1.0").await;
         let worker = joined.unwrap().id;
         let definition = TableDefinition {
-            name: "birds".to_owned(),
+            name: RelationName::in_public("birds"),
             schema: Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)])),
             kind: DefinitionKind::Sharded {
                 key: Some(0),
@@ -174,7 +179,7 @@ mod tests {
         let found: Vec<_> = segment_rows(&state, worker, SegmentList { segments })
             .map(|segment| {
                 let write = WriteId(segment.description.write_id);
-                (segment.table.name().to_owned(), write, segment.is_visible)
+                (segment.table.name().to_string(), write, segment.is_visible)
             })
             .collect();
         let birds = || "birds".to_owned();

@@ -25,11 +25,14 @@ impl SystemTable for Shards {
     const NAME: &'static str = "shards";
 
     const COLUMNS: &'static [Column<Shard>] = &[
-        Column::text("table_name", |shard| shard.table.name().to_owned()),
+        Column::text("table_name", |shard| shard.table.name().name().to_owned()),
         Column::number("shard", |shard| u64::from(shard.shard)),
         Column::text("worker_id", |shard| shard.worker.to_string()),
         Column::number("rows", |shard| shard.rows),
         Column::number("bytes", |shard| shard.bytes),
+        Column::text("schema_name", |shard| {
+            shard.table.name().schema().to_owned()
+        }),
     ];
 
     async fn rows(sources: &SystemTableSources) -> Result<Vec<Shard>> {

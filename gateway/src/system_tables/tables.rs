@@ -15,7 +15,7 @@ impl SystemTable for Tables {
     const NAME: &'static str = "tables";
 
     const COLUMNS: &'static [Column<Arc<Table>>] = &[
-        Column::text("name", |table| table.name().to_owned()),
+        Column::text("name", |table| table.name().name().to_owned()),
         Column::text("kind", |table| kind(table).to_owned()),
         Column::optional_text("shard_key", |table| {
             table.shard_key_name().map(str::to_owned)
@@ -26,6 +26,7 @@ impl SystemTable for Tables {
         Column::number("rows", |table| table.statistics().rows),
         Column::number("bytes", |table| table.statistics().bytes),
         Column::optional_text("owner", |table| table.owner().map(str::to_owned)),
+        Column::text("schema_name", |table| table.name().schema().to_owned()),
         Column::optional_text("comment", |table| table.declarations().comment.clone()),
     ];
 

@@ -259,7 +259,7 @@ impl ScanCodec {
         let table = scan.table();
         ShardScan {
             table_id: table.id().0,
-            table_name: table.name().to_owned(),
+            table_name: table.name().to_string(),
             projection: scan
                 .projection()
                 .iter()

@@ -10,17 +10,24 @@ use volary_tests::cluster::{TestCluster, data_directory, run};
 
 use super::client::Session;
 
-/// Statements that list what a file has created, each with the word that follows DROP.
-const LISTINGS: [(&str, &str); 3] = [
+/// Statements that list what a file has created, each with the words around the name in DROP.
+const LISTINGS: [(&str, &str, &str); 4] = [
+    (
+        "SELECT name FROM system.schemas WHERE name <> 'public'",
+        "SCHEMA",
+        " CASCADE",
+    ),
     (
         "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' AND table_type = 'VIEW'",
         "VIEW",
+        "",
     ),
     (
         "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' AND table_type <> 'VIEW'",
         "TABLE",
+        "",
     ),
-    ("SELECT name FROM system.saved_queries", "QUERY"),
+    ("SELECT name FROM system.saved_queries", "QUERY", ""),
 ];
 
 /// A cluster that runs the files one after the other. It starts with the first file.
@@ -130,14 +137,14 @@ fn same_rows(_: Normalizer, actual: &[Vec<String>], expected: &[String]) -> bool
     actual.eq(expected.iter().map(String::as_str))
 }
 
-/// Drops all views, tables and saved queries, and returns their names.
+/// Drops all schemas, views, tables and saved queries, and returns their names.
 async fn drop_everything(cluster: &mut TestCluster) -> anyhow::Result<Vec<String>> {
     let mut dropped = Vec::new();
-    for (listing, kind) in LISTINGS {
+    for (listing, kind, how) in LISTINGS {
         let rows = cluster.sql(listing).await?;
         for name in rows.column(0).as_string::<i32>().iter().flatten() {
             let thing = format!("{kind} \"{name}\"");
-            cluster.sql(&format!("DROP {thing}")).await?;
+            cluster.sql(&format!("DROP {thing}{how}")).await?;
             dropped.push(thing);
         }
     }

@@ -124,7 +124,8 @@ pub(super) type Names = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 pub(super) async fn fetch_names(client: &mut Client, names: &Names) {
     let columns = "SELECT CASE table_schema WHEN 'public' THEN '' ELSE table_schema || '.' END || table_name, column_name \
                    FROM information_schema.columns";
-    let queries = "SELECT name, '' FROM system.saved_queries";
+    let queries = "SELECT CASE schema_name WHEN 'public' THEN '' ELSE schema_name || '.' END || name, '' \
+                   FROM system.saved_queries";
     let mut fetched: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for question in [columns, queries] {
         let Ok(batch) = client.collect(question).await else {

@@ -28,7 +28,7 @@ pub(in crate::engine) async fn run(
     | AlterStatement::Comment {
         table, if_exists, ..
     }) = &statement;
-    let (table, if_exists) = (table.clone(), *if_exists);
+    let (table, if_exists) = (context.user_relation(table)?, *if_exists);
     let is_visible = context.catalog.is_visible_to(&table, &context.rights);
     if if_exists && !is_visible {
         return Ok(());

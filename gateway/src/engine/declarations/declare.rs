@@ -6,12 +6,13 @@ use datafusion::sql::sqlparser::ast::{
 };
 use volary_catalog::{
     CatalogState, Constraint, ConstraintKind, Declarations, ForeignKey, ReferentialAction,
+    RelationName,
 };
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::expressions::{check_text, default_text};
 use crate::engine::context::StatementContext;
-use crate::sql::names::{identifier, object_name};
+use crate::sql::names::{WrittenName, identifier};
 
 /// The defaults, constraints and comments as a CREATE TABLE writes them.
 #[derive(Debug, Default)]
@@ -108,7 +109,7 @@ impl WrittenDeclarations {
     pub(in crate::engine) fn resolve(
         self,
         context: &StatementContext,
-        table: &str,
+        table: &RelationName,
         schema: &Schema,
     ) -> Result<Declarations> {
         let mut declarations = Declarations::default();
@@ -143,7 +144,7 @@ impl WrittenDeclarations {
 pub(super) fn constraint(
     context: &StatementContext,
     catalog: &CatalogState,
-    own: (&str, &Schema, &Declarations),
+    own: (&RelationName, &Schema, &Declarations),
     written: &TableConstraint,
 ) -> Result<Constraint> {
     let (table, schema, declared) = own;
@@ -185,7 +186,7 @@ pub(super) fn constraint(
     };
     let name = match name {
         Some(name) => identifier(name),
-        None => free_name(table, schema, declared, (&columns, &kind), suffix),
+        None => free_name(table.name(), schema, declared, (&columns, &kind), suffix),
     };
     Ok(Constraint {
         name,
@@ -220,15 +221,15 @@ fn free_name(
 fn foreign_key(
     context: &StatementContext,
     catalog: &CatalogState,
-    (own_name, own_schema, own_declarations): (&str, &Schema, &Declarations),
+    (own_name, own_schema, own_declarations): (&RelationName, &Schema, &Declarations),
     written: &ForeignKeyConstraint,
 ) -> Result<ForeignKey> {
-    let table = object_name(&written.foreign_table)?;
+    let table = WrittenName::of_object(&written.foreign_table)?.in_schema(context.schema());
     let referenced = catalog
         .table(&table)
         .filter(|_| catalog.is_visible_to(&table, &context.rights));
     let (schema, declarations) = match referenced {
-        _ if table == own_name => (own_schema, own_declarations),
+        _ if table == *own_name => (own_schema, own_declarations),
         Some(referenced) => (referenced.schema().as_ref(), referenced.declarations()),
         None => return Err(catalog.no_such_table(&table, &context.rights)),
     };

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use volary_catalog::access::Access;
-use volary_catalog::{CatalogState, Table};
+use volary_catalog::{CatalogState, RelationName, Table};
 
 /// Number of rows up to which the exact size of a table does not matter for its plans.
 const FEW_ROWS: u64 = 10_000;
@@ -14,7 +14,7 @@ const MAX_ROWS_FACTOR: u64 = 2;
 pub(super) struct PlanDependencies {
     /// The versions of the tables and views that the plan reads, by name: see
     /// [`CatalogState::version_of`].
-    reads: BTreeMap<String, u64>,
+    reads: BTreeMap<RelationName, u64>,
     tables: Vec<Arc<Table>>,
     /// The users, roles and grants at the time of planning.
     access: Arc<Access>,
@@ -22,7 +22,7 @@ pub(super) struct PlanDependencies {
 
 impl PlanDependencies {
     /// Records the dependencies of a plan that was made for this state of the catalog.
-    pub(super) fn new(catalog: &CatalogState, reads: BTreeMap<String, u64>) -> Self {
+    pub(super) fn new(catalog: &CatalogState, reads: BTreeMap<RelationName, u64>) -> Self {
         let tables = reads.keys().filter_map(|name| catalog.table(name));
         Self {
             tables: tables.cloned().collect(),
@@ -37,7 +37,7 @@ impl PlanDependencies {
     }
 
     /// Returns the versions of what the plan reads: see [`crate::engine::PlannedQuery::reads`].
-    pub(super) fn reads(&self) -> &BTreeMap<String, u64> {
+    pub(super) fn reads(&self) -> &BTreeMap<RelationName, u64> {
         &self.reads
     }
 

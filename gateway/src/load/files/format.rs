@@ -73,11 +73,12 @@ fn reads_all_members(compression: CompressionTypeVariant) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sql::names::WrittenName;
 
     #[test]
     fn of_other_stores_only_gzip_is_decompressed() {
         let copy = CopyFrom {
-            table: "t".to_owned(),
+            table: WrittenName::new(None, "t".to_owned()),
             columns: Vec::new(),
             location: String::new(),
             options: crate::sql::copy::CopyOptions::default(),

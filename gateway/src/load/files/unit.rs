@@ -207,8 +207,8 @@ fn map_columns(location: &CopyLocation<'_>, names: &[String]) -> Result<ColumnMa
     let zone = SessionSettings::time_zone(location.state.config_options());
     let chosen = &location.copy.columns;
     let defaults = Defaults::new(location.state, table)?;
-    let name = table.name();
-    ColumnMapping::from_names(name, table.schema(), names, chosen, zone, defaults)
+    let name = table.name().to_string();
+    ColumnMapping::from_names(&name, table.schema(), names, chosen, zone, defaults)
 }
 
 /// Refuses a file that lacks one of the columns that the statement lists. If the statement lists no
@@ -317,7 +317,7 @@ impl ReadUnit {
                 .and_then(|row| self.numbering.line_of_row(read, row))
             {
                 Some(line) => misfit.in_line(line),
-                None => misfit.in_table(table.name()),
+                None => misfit.in_table(&table.name().to_string()),
             }
         })
     }
@@ -350,7 +350,7 @@ fn explain_unknown_column(table: &Table, error: Error) -> Error {
     let Some(column) = file_errors::unknown_column_name(&error) else {
         return error;
     };
-    match fit::position_of(table.name(), table.schema(), column) {
+    match fit::position_of(&table.name().to_string(), table.schema(), column) {
         Err(error) => error,
         Ok(position) => Error::invalid(format!(
             "column {column}: the first records use another name for column {}; use the same name in all records",

@@ -7,6 +7,6 @@ mod parse;
 /// Hides passwords in the texts of statements.
 mod redact;
 
-pub(crate) use parse::{AccessStatement, parse};
+pub(crate) use parse::{AccessStatement, WrittenGrant, parse};
 pub(crate) use redact::has_passwords;
 pub use redact::without_passwords;

@@ -2,6 +2,7 @@
 //! databases. So this module reads these statements itself, and uses sqlparser only for their
 //! parts.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use datafusion::sql::sqlparser::ast::Ident;
@@ -16,15 +17,15 @@ use volary_flight_proto::{Error, Result, SqlState};
 use volary_node::size::MemorySize;
 
 use super::logins::StatementBeginning;
-use crate::sql::names::{CATALOG, PUBLIC, identifier, object_name};
+use crate::sql::names::{WrittenName, identifier, schema_name};
 use crate::sql::tokens::{first_words, is_keyword, is_one_of};
 
 const CREATE_FORM: &str = "write CREATE USER [IF NOT EXISTS] name [PASSWORD 'text'] [ADMIN] [MAX_QUERIES n] [QUERY_MEMORY '256MiB'], or CREATE ROLE [IF NOT EXISTS] name [ADMIN]";
 const ALTER_FORM: &str = "write ALTER USER name [PASSWORD 'text'] [ADMIN | NOADMIN] [MAX_QUERIES n | DEFAULT] [QUERY_MEMORY '256MiB' | DEFAULT], or ALTER ROLE name [ADMIN | NOADMIN]";
 const DROP_FORM: &str = "write DROP USER | ROLE | TOKEN [IF EXISTS] name";
 const TOKEN_FORM: &str = "write CREATE TOKEN name [FOR user] [VALID FOR '90 days']";
-const GRANT_FORM: &str = "write GRANT SELECT, INSERT ON table [, …] TO name [, …], GRANT ALL ON ALL TABLES TO name, GRANT CREATE TO name, or GRANT role TO name; REVOKE … FROM likewise";
-const OWNER_FORM: &str = "write ALTER TABLE | VIEW | QUERY name OWNER TO name";
+const GRANT_FORM: &str = "write GRANT SELECT, INSERT ON table [, …] TO name [, …], GRANT ALL ON ALL TABLES TO name, GRANT CREATE TO name, GRANT CREATE, SELECT, INSERT ON SCHEMA name TO name, or GRANT role TO name; REVOKE … FROM likewise";
+const OWNER_FORM: &str = "write ALTER TABLE | VIEW | QUERY | SCHEMA name OWNER TO name";
 
 /// A statement about who may do what.
 #[derive(Clone, PartialEq, Eq)]
@@ -69,7 +70,7 @@ pub enum AccessStatement {
     /// GRANT or REVOKE.
     Grant {
         /// The grants that are given or taken away.
-        grants: Vec<Grant>,
+        grants: Vec<WrittenGrant>,
         /// The users and roles that get the grants or lose them.
         names: Vec<String>,
         /// Says whether the statement is REVOKE.
@@ -94,10 +95,26 @@ pub enum AccessStatement {
     /// ALTER TABLE, ALTER VIEW or ALTER QUERY … OWNER TO.
     SetOwner {
         /// Name of the table, view or saved query.
-        table: String,
+        table: WrittenName,
         /// The new owner.
         owner: String,
     },
+    /// ALTER SCHEMA … OWNER TO.
+    SetSchemaOwner {
+        /// Name of the schema.
+        schema: String,
+        /// The new owner.
+        owner: String,
+    },
+}
+
+/// What a `GRANT` or `REVOKE` statement gives or takes away.
+#[derive(Clone, PartialEq, Eq)]
+pub enum WrittenGrant {
+    /// Privileges on a table, a view or a saved query.
+    OnRelation(WrittenName, BTreeSet<Privilege>),
+    /// Anything else.
+    Other(Grant),
 }
 
 impl std::fmt::Debug for AccessStatement {
@@ -127,7 +144,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<AccessStatement>>
     } else if is(0, "GRANT") || is(0, "REVOKE") {
         (GRANT_FORM, parse_grant)
     } else if is(0, "ALTER")
-        && (is(1, "TABLE") || is(1, "VIEW") || is(1, "QUERY"))
+        && (is(1, "TABLE") || is(1, "VIEW") || is(1, "QUERY") || is(1, "SCHEMA"))
         && tokens
             .iter()
             .any(|token| is_keyword(&token.token, Keyword::OWNER))
@@ -273,24 +290,7 @@ fn parse_grant(parser: &mut Parser<'_>) -> ParseResult<AccessStatement> {
         parser.parse_identifier()
     })?;
     let grants = match on {
-        Some(objects) => {
-            let mut privileges = std::collections::BTreeSet::new();
-            for what in &granted {
-                match what.value.to_uppercase().as_str() {
-                    "SELECT" => _ = privileges.insert(Privilege::Select),
-                    "INSERT" => _ = privileges.insert(Privilege::Insert),
-                    "ALL" => privileges.extend([Privilege::Select, Privilege::Insert]),
-                    other => {
-                        return Err(Error::invalid(format!(
-                            "there is no privilege {other} on tables; there are SELECT, INSERT and ALL"
-                        ))
-                        .into());
-                    }
-                }
-            }
-            let on = |object| Grant::Privileges(object, privileges.clone());
-            objects.into_iter().map(on).collect()
-        }
+        Some(objects) => objects.with_privileges(&granted)?,
         // A grant without ON is a role, or the right to create.
         None => granted
             .iter()
@@ -306,6 +306,7 @@ fn parse_grant(parser: &mut Parser<'_>) -> ParseResult<AccessStatement> {
                     identifier_name(what).map(Grant::Role)
                 }
             })
+            .map(|grant| grant.map(WrittenGrant::Other))
             .collect::<ParseResult<_>>()?,
     };
     Ok(AccessStatement::Grant {
@@ -318,36 +319,90 @@ fn parse_grant(parser: &mut Parser<'_>) -> ParseResult<AccessStatement> {
     })
 }
 
-fn parse_objects(parser: &mut Parser<'_>) -> ParseResult<Vec<GrantObject>> {
-    if parser.parse_keywords(&[Keyword::ALL, Keyword::TABLES]) {
-        // PostgreSQL writes IN SCHEMA. Here, tables are created in one schema only.
-        if parser.parse_keywords(&[Keyword::IN, Keyword::SCHEMA]) {
-            let schema = parse_name(parser)?;
-            if schema != PUBLIC {
-                return Err(Error::not_found(format!(
-                    "there is no schema {schema} for tables; all tables are in {CATALOG}.{PUBLIC}"
-                ))
-                .into());
+/// The objects after ON.
+enum WrittenObjects {
+    AllTables,
+    AllTablesIn(String),
+    Relations(Vec<WrittenName>),
+    Schemas(Vec<String>),
+}
+
+impl WrittenObjects {
+    /// Returns the grants of these privileges on the objects.
+    fn with_privileges(self, granted: &[Ident]) -> ParseResult<Vec<WrittenGrant>> {
+        let (all, objects): (&[Privilege], _) = match self {
+            Self::Schemas(_) => (
+                &[Privilege::Select, Privilege::Insert, Privilege::Create],
+                "schemas; there are SELECT, INSERT, CREATE and ALL",
+            ),
+            _ => (
+                &[Privilege::Select, Privilege::Insert],
+                "tables; there are SELECT, INSERT and ALL",
+            ),
+        };
+        let mut privileges = BTreeSet::new();
+        for what in granted {
+            let name = what.value.to_uppercase();
+            match all.iter().find(|privilege| privilege.name() == name) {
+                Some(privilege) => _ = privileges.insert(*privilege),
+                None if name == "ALL" => privileges.extend(all),
+                None => {
+                    return Err(Error::invalid(format!(
+                        "there is no privilege {name} on {objects}"
+                    ))
+                    .into());
+                }
             }
         }
-        return Ok(vec![GrantObject::AllTables]);
+        let on = |object| WrittenGrant::Other(Grant::Privileges(object, privileges.clone()));
+        Ok(match self {
+            Self::AllTables => vec![on(GrantObject::AllTables)],
+            Self::AllTablesIn(schema) => vec![on(GrantObject::Schema(schema))],
+            Self::Schemas(schemas) => schemas
+                .into_iter()
+                .map(|schema| on(GrantObject::Schema(schema)))
+                .collect(),
+            Self::Relations(names) => names
+                .into_iter()
+                .map(|name| WrittenGrant::OnRelation(name, privileges.clone()))
+                .collect(),
+        })
+    }
+}
+
+fn parse_objects(parser: &mut Parser<'_>) -> ParseResult<WrittenObjects> {
+    if parser.parse_keywords(&[Keyword::ALL, Keyword::TABLES]) {
+        if parser.parse_keywords(&[Keyword::IN, Keyword::SCHEMA]) {
+            let schema = schema_name(&parser.parse_object_name(false)?)?;
+            return Ok(WrittenObjects::AllTablesIn(schema));
+        }
+        return Ok(WrittenObjects::AllTables);
+    }
+    if parser.parse_keyword(Keyword::SCHEMA) {
+        let names = parser.parse_comma_separated(|parser| parser.parse_object_name(false))?;
+        let names = names.iter().map(schema_name).collect::<Result<_>>()?;
+        return Ok(WrittenObjects::Schemas(names));
     }
     let kinds = [Keyword::TABLE, Keyword::VIEW, Keyword::QUERY];
     let _kind = parser.parse_one_of_keywords(&kinds);
     let names = parser.parse_comma_separated(|parser| parser.parse_object_name(false))?;
-    names
-        .iter()
-        .map(|name| Ok(GrantObject::Table(object_name(name)?)))
-        .collect()
+    let names = names.iter().map(WrittenName::of_object);
+    Ok(WrittenObjects::Relations(names.collect::<Result<_>>()?))
 }
 
 fn parse_set_owner(parser: &mut Parser<'_>) -> ParseResult<AccessStatement> {
     parser.next_token();
-    parser.next_token();
-    let table = object_name(&parser.parse_object_name(false)?)?;
+    let is_schema = take_word(parser)? == "SCHEMA";
+    let name = parser.parse_object_name(false)?;
     parser.expect_keywords(&[Keyword::OWNER, Keyword::TO])?;
     let owner = parse_name(parser)?;
-    Ok(AccessStatement::SetOwner { table, owner })
+    Ok(if is_schema {
+        let schema = schema_name(&name)?;
+        AccessStatement::SetSchemaOwner { schema, owner }
+    } else {
+        let table = WrittenName::of_object(&name)?;
+        AccessStatement::SetOwner { table, owner }
+    })
 }
 
 #[derive(Default, PartialEq)]
@@ -533,46 +588,62 @@ mod tests {
 
     #[test]
     fn grants_are_read() {
-        let granted = |grants: Vec<Grant>, names: &[&str], revoke| AccessStatement::Grant {
+        let granted = |grants: Vec<WrittenGrant>, names: &[&str], revoke| AccessStatement::Grant {
             grants,
             names: names.iter().map(|&name| name.to_owned()).collect(),
             is_revoke: revoke,
         };
-        let on = |table: &str, privileges: &[Privilege]| {
-            let object = GrantObject::Table(table.to_owned());
-            Grant::Privileges(object, privileges.iter().copied().collect())
+        let on = |schema: Option<&str>, table: &str, privileges: &[Privilege]| {
+            let name = WrittenName::new(schema.map(str::to_owned), table.to_owned());
+            WrittenGrant::OnRelation(name, privileges.iter().copied().collect())
         };
+        let other = |object: GrantObject, privileges: &[Privilege]| {
+            let privileges = privileges.iter().copied().collect();
+            WrittenGrant::Other(Grant::Privileges(object, privileges))
+        };
+        let schema = |name: &str| GrantObject::Schema(name.to_owned());
         let both = [Privilege::Select, Privilege::Insert];
         for (sql, expected) in [
             (
                 "GRANT select, INSERT ON TABLE eggs, public.\"Nests\" TO kea, ROLE keas",
                 granted(
-                    vec![on("eggs", &both), on("Nests", &both)],
+                    vec![on(None, "eggs", &both), on(Some("public"), "Nests", &both)],
                     &["kea", "keas"],
                     false,
                 ),
             ),
             (
                 "REVOKE ALL PRIVILEGES ON eggs FROM PUBLIC",
-                granted(vec![on("eggs", &both)], &["public"], true),
+                granted(vec![on(None, "eggs", &both)], &["public"], true),
             ),
             (
-                "GRANT SELECT ON ALL TABLES IN SCHEMA public TO kea",
+                "GRANT SELECT ON ALL TABLES TO kea",
                 granted(
-                    vec![Grant::Privileges(
-                        GrantObject::AllTables,
-                        [Privilege::Select].into(),
-                    )],
+                    vec![other(GrantObject::AllTables, &[Privilege::Select])],
                     &["kea"],
                     false,
+                ),
+            ),
+            (
+                "GRANT ALL ON ALL TABLES IN SCHEMA staging TO kea",
+                granted(vec![other(schema("staging"), &both)], &["kea"], false),
+            ),
+            (
+                "REVOKE CREATE, SELECT ON SCHEMA volary.staging, \"Raw\" FROM kea",
+                granted(
+                    ["staging", "Raw"]
+                        .map(|name| other(schema(name), &[Privilege::Create, Privilege::Select]))
+                        .into(),
+                    &["kea"],
+                    true,
                 ),
             ),
             (
                 "GRANT CREATE, keas TO kea",
                 granted(
                     vec![
-                        Grant::Privileges(GrantObject::Cluster, [Privilege::Create].into()),
-                        Grant::Role("keas".to_owned()),
+                        other(GrantObject::Cluster, &[Privilege::Create]),
+                        WrittenGrant::Other(Grant::Role("keas".to_owned())),
                     ],
                     &["kea"],
                     false,
@@ -592,10 +663,15 @@ mod tests {
         };
         assert!(statement("CREATE TOKEN nightly FOR kea VALID FOR '90 days'") == token);
         let owner = AccessStatement::SetOwner {
-            table: "eggs".to_owned(),
+            table: WrittenName::new(Some("public".to_owned()), "eggs".to_owned()),
             owner: "kea".to_owned(),
         };
         assert!(statement("ALTER TABLE volary.public.eggs OWNER TO kea") == owner);
+        let owner = AccessStatement::SetSchemaOwner {
+            schema: "staging".to_owned(),
+            owner: "kea".to_owned(),
+        };
+        assert!(statement("ALTER SCHEMA volary.staging OWNER TO kea") == owner);
     }
 
     #[test]
@@ -688,6 +764,11 @@ mod tests {
         let error = parsed("GRANT DELETE ON eggs TO kea").unwrap_err();
         assert!(
             error.message().contains("SELECT, INSERT and ALL"),
+            "{error}"
+        );
+        let error = parsed("GRANT USAGE ON SCHEMA staging TO kea").unwrap_err();
+        assert!(
+            error.message().contains("SELECT, INSERT, CREATE and ALL"),
             "{error}"
         );
         let error = parsed("CREATE TOKEN t VALID FOR 'soon'").unwrap_err();

@@ -16,12 +16,12 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use parking_lot::Mutex;
-use volary_catalog::{QueryParameter, format_parameters};
+use volary_catalog::{QueryParameter, RelationName, format_parameters};
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::argument::{check_planned, check_unplanned};
 use super::body::PlannedBody;
-use crate::sql::names::{identifier, object_name};
+use crate::sql::names::{WrittenName, identifier};
 use crate::sql::syntax::{cast, parse_data_type, parse_expression};
 use crate::sql::tokens::is_keyword;
 
@@ -63,7 +63,7 @@ pub(crate) fn rewrite_call(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
 
 /// The planned saved queries that a statement calls, by name.
 #[derive(Default)]
-pub(crate) struct SavedQueries(Mutex<HashMap<String, Arc<PlannedBody>>>);
+pub(crate) struct SavedQueries(Mutex<HashMap<RelationName, Arc<PlannedBody>>>);
 
 impl fmt::Debug for SavedQueries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,13 +73,13 @@ impl fmt::Debug for SavedQueries {
 
 impl SavedQueries {
     /// Returns the saved query of this name.
-    pub(crate) fn get(&self, name: &str) -> Option<Arc<PlannedBody>> {
+    pub(crate) fn get(&self, name: &RelationName) -> Option<Arc<PlannedBody>> {
         self.0.lock().get(name).cloned()
     }
 
     /// Adds a saved query.
-    pub(crate) fn insert(&self, name: &str, body: PlannedBody) {
-        self.0.lock().insert(name.to_owned(), Arc::new(body));
+    pub(crate) fn insert(&self, name: RelationName, body: PlannedBody) {
+        self.0.lock().insert(name, Arc::new(body));
     }
 }
 
@@ -99,16 +99,20 @@ impl RelationPlanner for SavedQueries {
         else {
             return original(relation);
         };
-        let Ok(name) = object_name(name) else {
+        let Ok(written) = WrittenName::of_object(name) else {
             return original(relation);
         };
+        let catalog = &context.context_provider().options().catalog;
+        let name = written.in_schema(&catalog.default_schema);
         let Some(body) = self.get(&name) else {
             return original(relation);
         };
         let at = |error: Error| DataFusionError::from(error.at(format!("query {name}")));
         let arguments = match_arguments(&body.parameters, arguments).map_err(at)?;
         let plan = plan_call(&body, arguments, context)?;
-        let plan = LogicalPlanBuilder::from(plan).alias(name)?.build()?;
+        let plan = LogicalPlanBuilder::from(plan)
+            .alias(written.to_reference())?
+            .build()?;
         let planned = PlannedRelation::new(plan, alias.clone());
         Ok(RelationPlanning::Planned(Box::new(planned)))
     }

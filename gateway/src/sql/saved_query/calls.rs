@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use volary_flight_proto::Result;
 
-use crate::sql::names::object_name;
+use crate::sql::names::WrittenName;
 use crate::sql::visit::{QueryVisitor, visit};
 
 /// Returns the names that the statement calls, even if a CTE has the same name.
@@ -28,9 +28,9 @@ impl QueryVisitor for CallFinder {
             args: Some(_),
             ..
         } = factor
-            && let Ok(name) = object_name(name)
+            && let Ok(name) = WrittenName::of_object(name)
         {
-            self.0.push(TableReference::bare(name));
+            self.0.push(name.to_reference());
         }
         Ok(())
     }
@@ -70,10 +70,10 @@ mod tests {
 
     #[test]
     fn calls_are_found_behind_every_cte() {
-        let sql = "WITH q AS (SELECT * FROM p(1)) SELECT * FROM q(2), q, Public.R(3) WHERE EXISTS (SELECT * FROM \"S\"())";
+        let sql = "WITH q AS (SELECT * FROM p(1)) SELECT * FROM q(2), q, Staging.R(3) WHERE EXISTS (SELECT * FROM \"S\"())";
         let names: Vec<_> = find_calls(&statement(sql)).unwrap();
-        let names: Vec<_> = names.iter().map(TableReference::table).collect();
-        assert_eq!(names, ["p", "q", "r", "S"]);
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["p", "q", "staging.r", "S"]);
     }
 
     #[test]

@@ -20,6 +20,8 @@ mod parse;
 
 use volary_catalog::QueryParameter;
 
+use crate::sql::names::WrittenName;
+
 pub(crate) use argument::check_defaults;
 pub(crate) use body::{PlannedBody, bind_nulls, parse_with_types};
 pub(crate) use call::{SavedQueries, rewrite_call};
@@ -32,7 +34,7 @@ pub enum SavedQueryStatement {
     /// CREATE [OR REPLACE] QUERY.
     Create {
         /// Name of the saved query.
-        name: String,
+        name: WrittenName,
         /// Parameters of the saved query, in the order of a call's arguments.
         parameters: Vec<QueryParameter>,
         /// Text of the query, with `$name` for each parameter.
@@ -43,7 +45,7 @@ pub enum SavedQueryStatement {
     /// DROP QUERY.
     Drop {
         /// Name of the saved query.
-        name: String,
+        name: WrittenName,
         /// Says whether the statement succeeds if there is no such saved query.
         if_exists: bool,
     },

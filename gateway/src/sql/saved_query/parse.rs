@@ -7,7 +7,7 @@ use volary_flight_proto::{Error, Result, SqlState};
 
 use super::SavedQueryStatement;
 use super::body::parse_with_types;
-use crate::sql::names::{identifier, object_name};
+use crate::sql::names::{WrittenName, identifier};
 use crate::sql::syntax::{RECURSION_LIMIT, syntax_error};
 use crate::sql::tokens::{first_words, is_one_of};
 
@@ -50,14 +50,14 @@ fn drop_query(parser: &mut Parser<'_>) -> Result<SavedQueryStatement> {
     let name = parser.parse_object_name(false).map_err(syntax_error)?;
     expect_end(parser, DROP_FORM)?;
     Ok(SavedQueryStatement::Drop {
-        name: object_name(&name)?,
+        name: WrittenName::of_object(&name)?,
         if_exists,
     })
 }
 
 fn create_query(parser: &mut Parser<'_>, or_replace: bool) -> Result<SavedQueryStatement> {
     let name = parser.parse_object_name(false).map_err(syntax_error)?;
-    let name = object_name(&name)?;
+    let name = WrittenName::of_object(&name)?;
     let at = |error: Error| error.at(format!("query {name}"));
     let parameters = parse_parameters(parser).map_err(at)?;
     if !parser.parse_keyword(Keyword::AS) {
@@ -170,7 +170,7 @@ mod tests {
         else {
             panic!("another statement");
         };
-        assert_eq!(name, "nests");
+        assert_eq!(name.to_string(), "nests");
         assert_eq!(sql, "SELECT * FROM t WHERE k = $K AND name = $name");
         let read: Vec<_> = parameters.iter().map(ToString::to_string).collect();
         assert_eq!(read, ["k BIGINT", "name VARCHAR(20) DEFAULT 'kea''s'"]);
@@ -195,7 +195,7 @@ mod tests {
             assert_eq!(parsed(sql).unwrap(), None, "{sql}");
         }
         let dropped = SavedQueryStatement::Drop {
-            name: "q".to_owned(),
+            name: WrittenName::new(None, "q".to_owned()),
             if_exists: true,
         };
         assert_eq!(parsed("DROP QUERY IF EXISTS Q;").unwrap(), Some(dropped));

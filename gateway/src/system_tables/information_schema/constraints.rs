@@ -72,8 +72,8 @@ pub(super) fn referenced_key<'a>(
     };
     all.iter().find(|other| {
         other.catalog == constraint.catalog
-            && other.schema == constraint.schema
-            && other.table == key.table
+            && other.schema == key.table.schema()
+            && other.table == key.table.name()
             && other.is_key_over(&key.columns)
     })
 }

@@ -11,8 +11,9 @@ pub(super) struct Reference {
     catalog: String,
     schema: String,
     name: String,
-    /// The name of the referenced key. `None` if the referenced columns are not declared as a key.
-    referenced_key: Option<String>,
+    /// Schema and name of the referenced key. `None` if the referenced columns are not declared as
+    /// a key.
+    referenced_key: Option<(String, String)>,
     update_rule: &'static str,
     delete_rule: &'static str,
 }
@@ -30,9 +31,11 @@ impl InformationTable for ReferentialConstraints {
             it.referenced_key.as_ref().map(|_| it.catalog.clone())
         }),
         Column::optional_text("unique_constraint_schema", |it| {
-            it.referenced_key.as_ref().map(|_| it.schema.clone())
+            Some(it.referenced_key.as_ref()?.0.clone())
         }),
-        Column::optional_text("unique_constraint_name", |it| it.referenced_key.clone()),
+        Column::optional_text("unique_constraint_name", |it| {
+            Some(it.referenced_key.as_ref()?.1.clone())
+        }),
         Column::text("match_option", |_| "NONE".to_owned()),
         Column::text("update_rule", |it| it.update_rule.to_owned()),
         Column::text("delete_rule", |it| it.delete_rule.to_owned()),
@@ -48,7 +51,8 @@ impl InformationTable for ReferentialConstraints {
                 catalog: constraint.catalog.clone(),
                 schema: constraint.schema.clone(),
                 name: constraint.name.clone(),
-                referenced_key: referenced_key(&all, constraint).map(|it| it.name.clone()),
+                referenced_key: referenced_key(&all, constraint)
+                    .map(|it| (it.schema.clone(), it.name.clone())),
                 update_rule: key.on_update.as_sql(),
                 delete_rule: key.on_delete.as_sql(),
             })

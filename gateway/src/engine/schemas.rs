@@ -1,0 +1,116 @@
+use volary_catalog::access::Rights;
+use volary_flight_proto::{Error, Result, SqlState};
+
+use super::context::StatementContext;
+use super::{Engine, Session, definition};
+use crate::sql::names::{
+    CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, check_catalog, is_cluster_schema,
+};
+use crate::sql::schema_statement::SchemaStatement;
+
+/// Runs a CREATE SCHEMA or DROP SCHEMA statement.
+///
+/// # Errors
+/// The catalog's errors.
+pub(super) async fn run(
+    engine: &Engine,
+    context: &StatementContext,
+    statement: SchemaStatement,
+) -> Result<()> {
+    let (catalog, by) = (&engine.catalog, &context.rights);
+    match statement {
+        SchemaStatement::Create {
+            name,
+            owner,
+            if_not_exists,
+        } => {
+            let owner = owner.as_deref();
+            catalog
+                .create_schema(&name, owner, if_not_exists, by)
+                .await?;
+        }
+        SchemaStatement::Drop {
+            names,
+            if_exists,
+            is_cascade,
+        } => {
+            let dropped = catalog.drop_schemas(names, if_exists, is_cascade, by);
+            for table in dropped.await? {
+                definition::delete_files(engine, &table);
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// Returns the schemas that a user with these rights may see.
+    pub(crate) fn schemas(&self, rights: &Rights) -> Vec<String> {
+        let state = self.catalog.state();
+        let created = state.schemas().map(|schema| schema.name.as_str());
+        let created = created.filter(|schema| state.may_see_schema(schema, rights));
+        let names = [PUBLIC, SYSTEM, INFORMATION_SCHEMA].into_iter();
+        names.chain(created).map(str::to_owned).collect()
+    }
+
+    /// Changes the current schema of a session. `None` stands for the default.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` for a schema that does not exist, or that the user may not see.
+    /// `INVALID_ARGUMENT` for a schema of the cluster.
+    pub(crate) fn use_schema(&self, session: &Session, schema: Option<&str>) -> Result<()> {
+        let schema = schema.filter(|schema| *schema != PUBLIC);
+        if let Some(schema) = schema {
+            if is_cluster_schema(schema) {
+                return Err(Error::invalid(format!(
+                    "{schema} cannot be the current schema, because nothing can be created in it; write the names of its tables in full, such as {SYSTEM}.nodes"
+                ))
+                .with_sqlstate(SqlState::InvalidSchemaName));
+            }
+            let state = self.catalog.state();
+            state.check_schema(schema, session.rights())?;
+        }
+        session.set_schema(schema);
+        Ok(())
+    }
+
+    /// Changes a setting of a session. `None` resets it to its default.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if the setting does not exist, or does not take the value. `NOT_FOUND`
+    /// for a schema that does not exist.
+    pub(super) fn change_setting(
+        &self,
+        session: &Session,
+        name: &str,
+        value: Option<String>,
+    ) -> Result<()> {
+        if Session::is_schema_setting(name) {
+            return self.use_schema(session, value.as_deref());
+        }
+        session.change_setting(name, value)
+    }
+
+    /// Runs USE. `name` has the parts of the name after USE, and no parts for the default.
+    ///
+    /// # Errors
+    /// The errors of [`Self::use_schema`]. `NOT_FOUND` for another catalog.
+    pub(super) fn run_use(&self, session: &Session, name: &[String]) -> Result<()> {
+        let parts: Vec<&str> = name.iter().map(String::as_str).collect();
+        match parts.as_slice() {
+            [] => self.use_schema(session, None),
+            // The only catalog is always the current one.
+            [CATALOG] if self.catalog.state().schema(CATALOG).is_none() => Ok(()),
+            [schema] => self.use_schema(session, Some(schema)),
+            [catalog, schema] => {
+                check_catalog(catalog)?;
+                self.use_schema(session, Some(schema))
+            }
+            _ => Err(Error::not_found(format!(
+                "there is no schema {}; write USE schema",
+                parts.join(".")
+            ))
+            .with_sqlstate(SqlState::InvalidSchemaName)),
+        }
+    }
+}
