@@ -11,7 +11,7 @@ import pyarrow as pa
 from ._flight_sql import IngestMode, statement_ingest
 from ._gateway import Gateway
 from ._ingest import IngestData, to_reader
-from ._names import quoted
+from ._names import quoted, quoted_table
 from ._parameters import Parameters, to_batches
 from ._plan import Plan
 from ._result import Result
@@ -70,6 +70,7 @@ class Connection:
         self,
         table: str,
         *,
+        schema: str | None = None,
         columns: Sequence[str] | None = None,
         threads: int | None = None,
         progress: bool = False,
@@ -77,11 +78,12 @@ class Connection:
         """Returns a whole table, or the given columns of it. All workers send their rows at the same time, so the rows
         come in any order.
 
-        `table` is the exact name of a table in the schema public, without quotes. To read a table that does not fit
-        into memory, read it batch by batch with `sql(…, direct=True).batches()`.
+        `table` is the exact name of a table, without quotes. `schema` is that of its schema, by default the current
+        schema of the session (USE). To read a table that does not fit into memory, read it batch by batch with
+        `sql(…, direct=True).batches()`.
         """
         wanted = "*" if columns is None else ", ".join(map(quoted, columns))
-        query = f"SELECT {wanted} FROM {quoted(table)}"
+        query = f"SELECT {wanted} FROM {quoted_table(table, schema)}"
         return self.sql(query, direct=True, threads=threads, progress=progress).to_arrow()
 
     def explain(self, query: str, parameters: Parameters | None = None, *, analyze: bool = False) -> Plan:
@@ -96,6 +98,7 @@ class Connection:
         table: str,
         data: IngestData,
         *,
+        schema: str | None = None,
         mode: IngestMode = "create_append",
         shard_key: str | None = None,
         shards: int | None = None,
@@ -107,9 +110,10 @@ class Connection:
 
         `data` is Arrow data, a pandas or polars DataFrame, the path of a Parquet file or directory, or several such
         paths. Columns are matched by name. No value is changed: for example, 1.5 is refused for a BIGINT column.
-        `table` is the exact name of a table in the schema public, without quotes. `shard_key`, `shards`, `sort_key` and
-        `reference` are the options of CREATE TABLE … WITH. They are used if the table is created. A table without a
-        shard key keeps its rows in any shard.
+        `table` is the exact name of a table, without quotes. `schema` is that of its schema, by default the current
+        schema of the session (USE). `shard_key`, `shards`, `sort_key` and `reference` are the options of
+        CREATE TABLE … WITH. They are used if the table is created. A table without a shard key keeps its rows in any
+        shard.
         """
         columns = [sort_key] if isinstance(sort_key, str) else sort_key
         layout = {
@@ -119,15 +123,16 @@ class Connection:
             "reference": "true" if reference else None,
         }
         given = {name: value for name, value in layout.items() if value is not None}
-        command = statement_ingest(table, mode, given)
+        command = statement_ingest(table, mode, given, schema=schema)
         return self._gateway.write(command, to_reader(data), timeout=timeout)
 
-    def tables(self) -> list[str]:
-        """Returns the names of the tables and views, sorted. `information_schema.tables` has more information about
-        them.
+    def tables(self, *, schema: str | None = None) -> list[str]:
+        """Returns the names of the tables and views of a schema, sorted. By default, it is the current schema of the
+        session. `information_schema.tables` has more information about them.
         """
-        query = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' ORDER BY table_name"
-        return [str(name) for (name,) in self.sql(query).rows()]
+        place, values = ("current_schema()", None) if schema is None else ("?", [schema])
+        query = f"SELECT table_name FROM information_schema.tables WHERE table_schema = {place} ORDER BY table_name"
+        return [str(name) for (name,) in self.sql(query, values).rows()]
 
     def close(self) -> None:
         """Ends all statements, open results and the session. May be called more than once."""

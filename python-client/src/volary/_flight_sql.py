@@ -32,10 +32,10 @@ def get_sql_info(*ids: int) -> bytes:
     return _any("CommandGetSqlInfo", b"".join(_number(1, info) for info in ids))
 
 
-def get_tables(table: str, schema: str | None = None) -> bytes:
-    """Encodes a CommandGetTables for the tables of this name, with their columns. None means any schema."""
-    in_schema = b"" if schema is None else _bytes(2, _pattern(schema))
-    return _any("CommandGetTables", in_schema + _bytes(3, _pattern(table)) + _number(5, 1))
+def get_tables(table: str, schema: str) -> bytes:
+    """Encodes a CommandGetTables for the table of this name in a schema, with its columns."""
+    names = _bytes(2, _pattern(schema)) + _bytes(3, _pattern(table))
+    return _any("CommandGetTables", names + _number(5, 1))
 
 
 def statement_ingest(

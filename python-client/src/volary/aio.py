@@ -161,19 +161,27 @@ class AsyncConnection:
         table: str,
         data: IngestData,
         *,
+        schema: str | None = None,
         mode: Literal["create", "append", "replace", "create_append"] = "create_append",
         **layout: Any,
     ) -> int:
         """Writes rows into a table: see `volary.Connection.ingest`."""
-        return await _on_thread(self.connection.ingest, table, data, mode=mode, **layout)
+        return await _on_thread(self.connection.ingest, table, data, schema=schema, mode=mode, **layout)
 
-    async def read_table(self, table: str, *, columns: list[str] | None = None, threads: int | None = None) -> pa.Table:
+    async def read_table(
+        self,
+        table: str,
+        *,
+        schema: str | None = None,
+        columns: list[str] | None = None,
+        threads: int | None = None,
+    ) -> pa.Table:
         """Returns a whole table, read from its workers: see `volary.Connection.read_table`."""
-        return await _on_thread(self.connection.read_table, table, columns=columns, threads=threads)
+        return await _on_thread(self.connection.read_table, table, schema=schema, columns=columns, threads=threads)
 
-    async def tables(self) -> list[str]:
-        """Returns the names of the tables and views, sorted."""
-        return await _on_thread(self.connection.tables)
+    async def tables(self, *, schema: str | None = None) -> list[str]:
+        """Returns the names of the tables and views of a schema, sorted: see `volary.Connection.tables`."""
+        return await _on_thread(self.connection.tables, schema=schema)
 
     async def close(self) -> None:
         """Ends all statements, open results and the session. May be called more than once."""

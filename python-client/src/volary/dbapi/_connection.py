@@ -64,11 +64,15 @@ class Connection:
     def adbc_get_table_schema(
         self, table_name: str, *, catalog_filter: str | None = None, db_schema_filter: str | None = None
     ) -> pa.Schema:
-        """Returns the columns of a table or view. It is named as in the ADBC driver. There is only one catalog.
+        """Returns the columns of a table or view. It is named as in the ADBC driver. There is only one catalog. The
+        default of `db_schema_filter` is the current schema of the session.
 
         Raises `ProgrammingError` if there is no table with exactly these names.
         """
         self._check_open()
+        if db_schema_filter is None:
+            with self.cursor() as cursor:
+                db_schema_filter = str(cursor.execute("SELECT current_schema()").fetchall()[0][0])
         with translated:
             tables = self._gateway.metadata(get_tables(table_name, db_schema_filter))
             if tables is None:

@@ -193,7 +193,8 @@ class Cursor:
         """Writes Arrow data into a table, either all of its rows or none, and returns their number.
 
         `data` is Arrow data of any library, a list of record batches, or a dataset of pyarrow. Columns are matched by
-        name. The only catalog is `volary`, and the only schema is `public`. There are no temporary tables.
+        name. The only catalog is `volary`. The default of `db_schema_name` is the current schema of the session. There
+        are no temporary tables.
         """
         self._begin()
         command = statement_ingest(

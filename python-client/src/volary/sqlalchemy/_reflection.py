@@ -17,15 +17,15 @@ from sqlalchemy.engine.interfaces import (
     ReflectedUniqueConstraint,
 )
 
-_SCHEMAS = ["public", "system", "information_schema"]
-
 
 class Reflection(default.DefaultDialect):
     """The part of the dialect that reflects tables."""
 
     @reflection.cache
     def get_schema_names(self, connection: Connection, **kw: Any) -> list[str]:
-        return list(_SCHEMAS)
+        schemas = connection.execute(text("SELECT schema_name FROM information_schema.schemata ORDER BY schema_name"))
+        # The list of schemas leaves out the schema that it is in.
+        return [*(str(name) for (name,) in schemas), "information_schema"]
 
     @reflection.cache
     def has_table(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> bool:
@@ -69,8 +69,11 @@ class Reflection(default.DefaultDialect):
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> dict[str, Any]:
         self._check_exists(connection, table_name, schema, **kw)
-        query = text("SELECT kind, shard_key, shards, sort_key FROM system.tables WHERE name = :name")
-        row = connection.execute(query, {"name": table_name}).first()
+        query = text(
+            "SELECT kind, shard_key, shards, sort_key FROM system.tables WHERE schema_name = :schema AND name = :name"
+        )
+        names = {"schema": schema or self.default_schema_name, "name": table_name}
+        row = connection.execute(query, names).first()
         if row is None:
             return {}
         if row.kind == "reference":
