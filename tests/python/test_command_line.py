@@ -125,9 +125,9 @@ def test_status_shows_nodes_tables_and_shards_as_sql_has_them(reported: LocalClu
         ("feathers", "reference", None, 1, None, 2, FEATHERS),
     ]
     assert shown["tables"] == [
-        ("name", "kind", "shard_key", "shards", "sort_key", "workers", "rows", "size", "owner"),
-        ("birds", "sharded", "k", "4", "k", "2", "4", size(tables[0][7]), "NULL"),
-        ("feathers", "reference", "NULL", "1", "NULL", "2", "1,500", size(tables[1][7]), "NULL"),
+        ("name", "kind", "shard_key", "shards", "sort_key", "workers", "rows", "size", "owner", "schema_name"),
+        ("birds", "sharded", "k", "4", "k", "2", "4", size(tables[0][7]), "NULL", "public"),
+        ("feathers", "reference", "NULL", "1", "NULL", "2", "1,500", size(tables[1][7]), "NULL", "public"),
     ]
 
     shards = answers(
@@ -137,8 +137,8 @@ def test_status_shows_nodes_tables_and_shards_as_sql_has_them(reported: LocalClu
     assert [(table, count) for table, _, count, _, _ in shards] == [("birds", 2)] * 2 + [("feathers", 1)] * 2
     assert [rows for _, _, _, rows, _ in shards[2:]] == [FEATHERS] * 2
     assert shown["shards"] == [
-        ("table_name", "worker_id", "shards", "rows", "size"),
-        *((table, worker, str(n), f"{rows:,}", size(length)) for table, worker, n, rows, length in shards),
+        ("table_name", "worker_id", "shards", "rows", "size", "schema_name"),
+        *((table, worker, str(n), f"{rows:,}", size(length), "public") for table, worker, n, rows, length in shards),
     ]
 
     nodes = answers(
