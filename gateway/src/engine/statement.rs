@@ -144,6 +144,7 @@ async fn describe(
     };
     let context = StatementContext::new(&engine, &session, query_id, None, false)?;
     let plan = context.plan(*statement).await?;
+    refuse_unsupported(&plan)?;
     let parameters = parameters::parameter_types(&plan)?;
     if !returns_rows(&plan) {
         return Ok(StatementDescription {
@@ -392,6 +393,7 @@ pub(super) async fn run_plan(
     context: &StatementContext,
     plan: LogicalPlan,
 ) -> Result<StatementOutcome> {
+    refuse_unsupported(&plan)?;
     match plan {
         LogicalPlan::Dml(DmlStatement {
             table_name,
@@ -411,18 +413,11 @@ pub(super) async fn run_plan(
             let rows = insert(engine, context, table.table(), &input).await?;
             Ok(StatementOutcome::Done(Completion::with_writes(Some(rows))))
         }
-        LogicalPlan::Dml(dml) => Err(Error::unsupported(format!(
-            "{} is not supported: rows can only be inserted, and tables can only be dropped as a whole",
-            dml.op.name()
-        ))),
         LogicalPlan::Ddl(ddl) => {
             context.check_may_write()?;
             run_ddl(engine, context, ddl).await?;
             Ok(StatementOutcome::Done(Completion::with_writes(None)))
         }
-        LogicalPlan::Copy(_) => Err(Error::unsupported(
-            "COPY … TO is not supported; run the query and let the client write the rows to a file",
-        )),
         LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
             engine.change_setting(session, &set.variable, Some(set.value))?;
             Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
@@ -431,14 +426,44 @@ pub(super) async fn run_plan(
             engine.change_setting(session, &reset.variable, None)?;
             Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
         }
-        LogicalPlan::Statement(other) => Err(Error::unsupported(format!(
-            "{} is not supported",
-            other.name()
-        ))),
         rows => Ok(StatementOutcome::Rows(Box::new(
             plan_query(engine, context, rows).await?,
         ))),
     }
+}
+
+/// Refuses a plan that the gateway does not run.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`.
+fn refuse_unsupported(plan: &LogicalPlan) -> Result<()> {
+    let what = match plan {
+        LogicalPlan::Dml(DmlStatement {
+            op: WriteOp::Insert(InsertOp::Append),
+            ..
+        })
+        | LogicalPlan::Ddl(
+            DdlStatement::CreateView(_) | DdlStatement::DropTable(_) | DdlStatement::DropView(_),
+        )
+        | LogicalPlan::Statement(
+            PlanStatement::SetVariable(_) | PlanStatement::ResetVariable(_),
+        ) => return Ok(()),
+        LogicalPlan::Dml(dml) => {
+            return Err(Error::unsupported(format!(
+                "{} is not supported: rows can only be inserted, and tables can only be dropped as a whole",
+                dml.op.name()
+            )));
+        }
+        LogicalPlan::Copy(_) => {
+            return Err(Error::unsupported(
+                "COPY … TO is not supported; run the query and let the client write the rows to a file",
+            ));
+        }
+        LogicalPlan::Ddl(ddl) => ddl.name(),
+        LogicalPlan::Statement(statement) => statement.name(),
+        _ => return Ok(()),
+    };
+    Err(Error::unsupported(format!("{what} is not supported")))
 }
 
 /// Creates the physical plan of a statement that returns rows, with everything that running it
