@@ -8,7 +8,7 @@ use super::name;
 use super::relation_name::RelationName;
 
 /// Maximum number of constraints of a table.
-pub const MAX_CONSTRAINTS: usize = 100;
+const MAX_CONSTRAINTS: usize = 100;
 
 /// What a table declares besides the names and types of its columns.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

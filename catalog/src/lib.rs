@@ -63,9 +63,7 @@ mod write_summary;
 /// Opens and commits writes, aborts failed ones, and forgets them when their rows are deleted.
 mod writes;
 
-pub use declarations::{
-    Constraint, ConstraintKind, Declarations, ForeignKey, MAX_CONSTRAINTS, ReferentialAction,
-};
+pub use declarations::{Constraint, ConstraintKind, Declarations, ForeignKey, ReferentialAction};
 pub use definition::{DefinitionKind, IfExists, TableDefinition};
 pub use lineage::LineageVerdict;
 pub use open_write::OpenWrite;

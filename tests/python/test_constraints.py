@@ -12,7 +12,6 @@ import protobuf as pb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from adbc_driver_flightsql import dbapi
 from cluster import LocalCluster
 from flight_sql import rows
 from pyarrow import flight
@@ -23,6 +22,8 @@ pytestmark = pytest.mark.server
 
 _numbers = itertools.count()
 CASCADE, NO_ACTION = 0, 3
+LISTED = ["listed", "json"]
+"""Ways of loading that need a list of columns. A record of JSON may have a column that the first records lack."""
 
 
 @pytest.fixture
@@ -77,14 +78,6 @@ def test_drivers_see_foreign_keys_from_both_sides(cluster, nests, visits):
     assert asked(cluster, "CommandGetCrossReference", pb.field(3, visits), pb.field(6, nests)) == []
 
 
-def test_adbc_lists_constraints(cluster, nests, visits):
-    with dbapi.connect(cluster.uri) as connection:
-        objects = connection.adbc_get_objects(depth="all", table_name_filter=visits).read_all().to_pylist()
-    schemas = [schema for catalog in objects for schema in catalog["catalog_db_schemas"] if schema["db_schema_tables"]]
-    (table,) = schemas[0]["db_schema_tables"]
-    assert [it["constraint_type"] for it in table["table_constraints"]] == ["FOREIGN KEY"]
-
-
 def test_drivers_see_comments_on_columns(cluster, connection, nests):
     connection.sql(f"COMMENT ON COLUMN {nests}.eggs IS 'how many'")
     with flight.connect(cluster.uri) as client:
@@ -105,7 +98,7 @@ def test_rows_that_lack_a_column_get_its_default(connection, nests, tmp_path, wa
     if way == "ingest":
         connection.ingest(nests, data)
     else:
-        connection.sql(f"COPY {nests} {'(id, eggs)' if way == 'listed' else ''} FROM '{written(tmp_path, data, way)}'")
+        connection.sql(f"COPY {nests} {'(id, eggs)' if way in LISTED else ''} FROM '{written(tmp_path, data, way)}'")
     assert loaded(connection, nests) == [(1, "cliff", None, True), (2, "cliff", 4, True)]
     ((distinct,),) = connection.sql(f"SELECT count(DISTINCT mark) FROM {nests}").rows()
     assert distinct == 2
@@ -119,7 +112,9 @@ def written(folder: Path, data: pa.Table, way: str) -> Path:
     if way == "json":
         (folder / "rows.json").write_text('{"id": 1, "eggs": null}\n{"id": 2, "eggs": 4}\n')
         return folder / "rows.json"
-    (folder / "rows.csv").write_text("id,eggs\n1,\n2,4\n")
+    # The lines of a statement that lists columns have no names above them.
+    names = "id,eggs\n" if way == "csv" else ""
+    (folder / "rows.csv").write_text(f"{names}1,\n2,4\n")
     return folder / "rows.csv"
 
 

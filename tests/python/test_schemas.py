@@ -102,7 +102,7 @@ def test_views_resolve_names_where_they_were_created(connection, schema):
     connection.sql(f"INSERT INTO {schema}.eggs VALUES (7)")
     connection.sql(f"USE {schema}")
     connection.sql(f"CREATE VIEW public.{view} AS SELECT k FROM eggs")
-    body = f"SELECT k FROM public.{view} v JOIN eggs USING (k) WHERE k = $wanted"
+    body = f"SELECT k FROM public.{view} v JOIN eggs USING (k) WHERE v.k = $wanted"
     connection.sql(f"CREATE QUERY found(wanted BIGINT) AS {body}")
     connection.sql("USE public")
     try:

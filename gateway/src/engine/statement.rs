@@ -445,9 +445,10 @@ fn refuse_unsupported(plan: &LogicalPlan) -> Result<()> {
         | LogicalPlan::Ddl(
             DdlStatement::CreateView(_) | DdlStatement::DropTable(_) | DdlStatement::DropView(_),
         )
-        | LogicalPlan::Statement(
-            PlanStatement::SetVariable(_) | PlanStatement::ResetVariable(_),
-        ) => return Ok(()),
+        | LogicalPlan::Statement(PlanStatement::SetVariable(_) | PlanStatement::ResetVariable(_)) =>
+        {
+            return Ok(());
+        }
         LogicalPlan::Dml(dml) => {
             return Err(Error::unsupported(format!(
                 "{} is not supported: rows can only be inserted, and tables can only be dropped as a whole",

@@ -1,5 +1,6 @@
 //! The expressions are analyzed by the same rules as statements, so that they mean the same.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
@@ -14,7 +15,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::sql::sqlparser::ast::ExprWithAlias;
+use datafusion::sql::sqlparser::ast::{ExprWithAlias, visit_relations};
 use volary_flight_proto::{Error, Result};
 
 use crate::sql::syntax::parse_expression;
@@ -25,18 +26,25 @@ use crate::sql::syntax::parse_expression;
 /// `INVALID_ARGUMENT` if the text is no expression, or if it has a subquery, an aggregate, a window
 /// function or a parameter.
 pub(crate) fn parse(state: &SessionState, schema: &Schema, text: &str) -> Result<Expr> {
+    let refuse = |what: &str| {
+        Err(Error::unsupported(format!(
+            "{text} has {what}, but defaults and checks are computed from one row alone; leave it out"
+        )))
+    };
     let parsed = ExprWithAlias {
         expr: parse_expression(text)?,
         alias: None,
     };
+    // The planner would look for the tables that a subquery reads, and find none.
+    if visit_relations(&parsed.expr, |_| ControlFlow::Break(())).is_break() {
+        return refuse("a subquery");
+    }
     let columns = DFSchema::try_from(schema.clone())?;
     let expression = state.create_logical_expr_from_sql_expr(parsed, &columns)?;
-    if let Some(what) = unsupported_part(&expression) {
-        return Err(Error::unsupported(format!(
-            "{text} has {what}, but defaults and checks are computed from one row alone; leave it out"
-        )));
+    match unsupported_part(&expression) {
+        Some(what) => refuse(what),
+        None => Ok(expression),
     }
-    Ok(expression)
 }
 
 /// Casts an expression over rows with these columns.

@@ -65,8 +65,8 @@ pub(crate) struct ColumnMapping {
 impl ColumnMapping {
     /// Assigns columns with these names to the table's columns. If `chosen` lists columns, only
     /// these are loaded, and the other columns of the file are ignored. If it is empty, each column
-    /// of the file must be a column of the table. Other columns of the table get their `defaults`. Texts, dates and times without a time zone become
-    /// instants in `zone`.
+    /// of the file must be a column of the table. Other columns of the table get their `defaults`.
+    /// Texts, dates and times without a time zone become instants in `zone`.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for a column that the table does not have, and for a column that occurs

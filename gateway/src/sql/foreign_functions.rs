@@ -12,12 +12,13 @@ use super::names::{identifier, name_in_public};
 use super::syntax::{cast, parse_data_type};
 
 /// Functions with another name, and the same arguments.
-const NAMES: [(&str, &str); 14] = [
+const NAMES: [(&str, &str); 16] = [
     ("ceiling", "ceil"),
     ("char", "chr"),
     ("curdate", "current_date"),
     ("curtime", "current_time"),
     ("database", "current_database"),
+    ("every", "bool_and"),
     ("getdate", "now"),
     ("group_concat", "string_agg"),
     ("lcase", "lower"),
@@ -27,6 +28,7 @@ const NAMES: [(&str, &str); 14] = [
     ("sign", "signum"),
     ("truncate", "trunc"),
     ("ucase", "upper"),
+    ("variance", "var"),
 ];
 /// Functions that take a part of a time, and the names of the parts.
 const PARTS: [(&str, &str); 10] = [
@@ -54,6 +56,23 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<()> {
         {
             *expression = call("current_schema", Vec::new());
         }
+        Expr::Identifier(name)
+            if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("localtimestamp") =>
+        {
+            *expression = local_timestamp();
+        }
+        Expr::Identifier(name)
+            if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("localtime") =>
+        {
+            *expression = call("current_time", Vec::new());
+        }
+        Expr::Function(function) if matches!(function.args, FunctionArguments::None) => {
+            match name_in_public(&function.name).as_deref() {
+                Some("localtimestamp") => *expression = local_timestamp(),
+                Some("localtime") => *expression = call("current_time", Vec::new()),
+                _ => {}
+            }
+        }
         Expr::Convert {
             is_try,
             expr,
@@ -79,12 +98,22 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<()> {
     Ok(())
 }
 
+/// Returns the wall-clock time of the session's zone.
+fn local_timestamp() -> Expr {
+    let without_zone = DataType::Timestamp(None, TimezoneInfo::None);
+    cast(CastKind::Cast, call("now", Vec::new()), without_zone)
+}
+
 /// Rewrites a call in place, or returns the expression that takes its place.
 fn rewrite_call(function: &mut Function) -> Result<Option<Expr>> {
     let Some(written) = name_in_public(&function.name) else {
         return Ok(None);
     };
-    let is_listagg = written == "listagg" || written == "group_concat";
+    let separator = match written.as_str() {
+        "listagg" => Some(""),
+        "group_concat" => Some(","),
+        _ => None,
+    };
     let name = match NAMES.iter().find(|(name, _)| *name == written) {
         Some((_, name)) => {
             rename(function, name);
@@ -93,7 +122,7 @@ fn rewrite_call(function: &mut Function) -> Result<Option<Expr>> {
         None => written,
     };
     if name == "string_agg" {
-        rewrite_string_agg(function, is_listagg)?;
+        rewrite_string_agg(function, separator)?;
         return Ok(None);
     }
     if name == "array_agg" {
@@ -173,8 +202,8 @@ fn plain_arguments(function: &Function) -> Option<Vec<Expr>> {
 }
 
 /// Moves the ORDER BY of WITHIN GROUP into the arguments, where DataFusion takes it. LISTAGG and
-/// GROUP_CONCAT need no separator.
-fn rewrite_string_agg(function: &mut Function, is_listagg: bool) -> Result<()> {
+/// GROUP_CONCAT need no separator: `default` is the one that they use then.
+fn rewrite_string_agg(function: &mut Function, default: Option<&str>) -> Result<()> {
     move_order(function);
     let FunctionArguments::List(list) = &mut function.args else {
         return Ok(());
@@ -196,8 +225,10 @@ fn rewrite_string_agg(function: &mut Function, is_listagg: bool) -> Result<()> {
             "ON OVERFLOW is not supported; a text that becomes too long is an error",
         ));
     }
-    if is_listagg && list.args.len() == 1 {
-        let separator = separator.unwrap_or_else(|| text(""));
+    if let Some(default) = default
+        && list.args.len() == 1
+    {
+        let separator = separator.unwrap_or_else(|| text(default));
         list.args
             .push(FunctionArg::Unnamed(FunctionArgExpr::Expr(separator)));
     }

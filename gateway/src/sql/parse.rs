@@ -177,6 +177,14 @@ fn used_name(of: &Use) -> Result<Vec<String>> {
             ))),
         };
     };
+    // sqlparser reads DEFAULT as a name.
+    if let [part] = name.0.as_slice()
+        && let Some(word) = part.as_ident()
+        && word.quote_style.is_none()
+        && word.value.eq_ignore_ascii_case("default")
+    {
+        return Ok(Vec::new());
+    }
     name.0
         .iter()
         .map(|part| part.as_ident().map(identifier))

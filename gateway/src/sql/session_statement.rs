@@ -33,6 +33,17 @@ pub enum SessionStatement {
 /// The setting that refuses writes.
 const READ_ONLY: &str = "read_only";
 
+/// Settings of PostgreSQL that its tools send, and that change nothing here: what the client calls
+/// itself, which notices it wants, how many digits of a float it reads, and how long it waits for
+/// locks.
+const WITHOUT_EFFECT: [&str; 5] = [
+    "application_name",
+    "client_min_messages",
+    "extra_float_digits",
+    "idle_in_transaction_session_timeout",
+    "lock_timeout",
+];
+
 /// Converts a statement, if it is about the session and DataFusion does not plan it. Returns `None`
 /// for other statements.
 ///
@@ -63,6 +74,20 @@ pub(super) fn convert(ast: &Ast) -> Result<Option<SessionStatement>> {
             variable, values, ..
         }) if name_in_public(variable).is_some_and(|name| name == "search_path") => {
             SessionStatement::Use(search_path(values)?)
+        }
+        Ast::Set(Set::SingleAssignment { variable, .. })
+            if name_in_public(variable)
+                .is_some_and(|name| WITHOUT_EFFECT.contains(&name.as_str())) =>
+        {
+            SessionStatement::Nothing
+        }
+        Ast::Set(Set::SingleAssignment {
+            variable, values, ..
+        }) if name_in_public(variable).is_some_and(|name| name == "client_encoding") => {
+            for value in values {
+                check_charset(&value.to_string())?;
+            }
+            SessionStatement::Nothing
         }
         Ast::Discard { .. } => SessionStatement::ResetAll,
         _ => return Ok(None),

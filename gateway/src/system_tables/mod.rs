@@ -60,7 +60,6 @@ use table::{SystemTableProvider, TableEntry};
 /// All tables, in the order in which they are listed.
 const TABLES: &[TableEntry] = &[
     TableEntry::new::<nodes::Nodes>(),
-    TableEntry::new::<schemas::Schemas>(),
     TableEntry::new::<tables::Tables>(),
     TableEntry::new::<shards::Shards>(),
     TableEntry::new::<segments::Segments>(),
@@ -68,6 +67,7 @@ const TABLES: &[TableEntry] = &[
     TableEntry::new::<queries::Queries>(),
     TableEntry::new::<query_log::QueryLog>(),
     TableEntry::new::<saved_queries::SavedQueries>(),
+    TableEntry::new::<schemas::Schemas>(),
     TableEntry::new::<users::Users>(),
     TableEntry::new::<grants::Grants>(),
     TableEntry::new::<tokens::Tokens>(),

@@ -8,8 +8,9 @@ use crate::sql::names::{WrittenName, identifier};
 use crate::sql::syntax::{parse_expression, parse_query};
 
 /// Adds the columns that the INSERT leaves out and that have defaults. Replaces DEFAULT within
-/// VALUES, and DEFAULT VALUES, by the defaults. `schema` is the current schema of the session. If the rows come from a query, returns the
-/// expressions that have to be selected behind the columns of the query.
+/// VALUES, and DEFAULT VALUES, by the defaults. `schema` is the current schema of the session. If
+/// the rows come from a query, returns the expressions that have to be selected behind the columns
+/// of the query.
 ///
 /// # Errors
 /// `DATA_LOSS` if a default in the catalog cannot be parsed.

@@ -1,7 +1,7 @@
 //! Defaults and checks are SQL texts in the catalog. Writes plan them anew each time, so they mean
 //! what they would mean in the statement itself.
 
-/// Changes the declarations of tables: ALTER TABLE and COMMENT ON.
+/// Runs ALTER TABLE and COMMENT ON.
 pub(super) mod alter;
 /// Reads the declarations of CREATE TABLE.
 pub(super) mod declare;

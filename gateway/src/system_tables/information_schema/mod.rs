@@ -11,6 +11,8 @@ mod constraints;
 mod key_column_usage;
 /// Provides information_schema.referential_constraints: the foreign keys.
 mod referential_constraints;
+/// Provides information_schema.sequences, which has no rows.
+mod sequences;
 /// Describes a table of the schema, and makes its rows when it is scanned.
 mod table;
 /// Provides information_schema.table_constraints: the constraints.
@@ -37,6 +39,7 @@ const TABLES: &[InformationTableEntry] = &[
     InformationTableEntry::new::<columns::Columns>(),
     InformationTableEntry::new::<key_column_usage::KeyColumnUsage>(),
     InformationTableEntry::new::<referential_constraints::ReferentialConstraints>(),
+    InformationTableEntry::new::<sequences::Sequences>(),
     InformationTableEntry::new::<table_constraints::TableConstraints>(),
     InformationTableEntry::new::<tables::Tables>(),
 ];
