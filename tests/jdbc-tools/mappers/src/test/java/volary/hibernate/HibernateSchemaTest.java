@@ -15,7 +15,6 @@ import org.hibernate.dialect.PostgreSQLDialect;
 import org.hibernate.jpa.HibernatePersistenceConfiguration;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
-import org.junit.jupiter.api.Disabled;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.ExtendWith;
 import volary.ClusterExtension;
@@ -98,7 +97,6 @@ class HibernateSchemaTest {
   }
 
   @Test
-  @Disabled("CREATE TABLE does not take PRIMARY KEY, which Hibernate always writes")
   void tablesAreCreatedAndDropped() throws SQLException {
     start(VolaryDialect.class, "update");
     start(VolaryDialect.class, "validate");
@@ -110,7 +108,6 @@ class HibernateSchemaTest {
   }
 
   @Test
-  @Disabled("Volary has no information_schema.sequences, which the dialect of PostgreSQL reads")
   void tablesAreValidatedWithTheDialectOfPostgresql() throws SQLException {
     statement.execute("CREATE TABLE feathers_of_hibernate (k BIGINT NOT NULL, color VARCHAR)");
     start(PostgreSQLDialect.class, "validate");

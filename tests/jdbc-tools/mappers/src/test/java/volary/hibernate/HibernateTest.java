@@ -227,7 +227,6 @@ class HibernateTest {
   }
 
   @Test
-  @Disabled("Volary has no localtimestamp")
   void knowsTheTime() {
     assertThat(ofKea("local datetime", LocalDateTime.class)).isAfter(LocalDateTime.of(2024, 1, 1, 0, 0));
   }
