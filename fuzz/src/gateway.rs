@@ -233,7 +233,9 @@ fn config() -> Config {
 /// Commits a write, so that the catalog lists rows of a table on all workers.
 async fn fill(catalog: &Catalog, table: &str) {
     let state = catalog.state();
-    let table = state.table(&RelationName::in_public(table)).expect("it was defined");
+    let table = state
+        .table(&RelationName::in_public(table))
+        .expect("it was defined");
     let write = catalog.begin_write(table).await.expect("a write begins");
     let rows = |shard: u32| ShardWritten {
         shard,
