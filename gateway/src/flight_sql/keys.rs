@@ -52,7 +52,15 @@ pub(super) struct NamedTable<'a> {
     table: &'a str,
 }
 
-impl NamedTable<'_> {
+impl<'a> NamedTable<'a> {
+    fn new(catalog: Option<&'a String>, schema: Option<&'a String>, table: &'a str) -> Self {
+        Self {
+            catalog: catalog.map(String::as_str),
+            schema: schema.map(String::as_str),
+            table,
+        }
+    }
+
     fn matches(&self, table: &RelationName) -> bool {
         self.table == table.name()
             && self.catalog.is_none_or(|catalog| catalog == CATALOG)
@@ -71,21 +79,15 @@ pub(super) struct ForeignKeyFilter<'a> {
 
 impl<'a> From<&'a CommandGetPrimaryKeys> for NamedTable<'a> {
     fn from(command: &'a CommandGetPrimaryKeys) -> Self {
-        Self {
-            catalog: command.catalog.as_deref(),
-            schema: command.db_schema.as_deref(),
-            table: &command.table,
-        }
+        let (catalog, schema) = (command.catalog.as_ref(), command.db_schema.as_ref());
+        Self::new(catalog, schema, &command.table)
     }
 }
 
 impl<'a> From<&'a CommandGetImportedKeys> for ForeignKeyFilter<'a> {
     fn from(command: &'a CommandGetImportedKeys) -> Self {
-        let of = NamedTable {
-            catalog: command.catalog.as_deref(),
-            schema: command.db_schema.as_deref(),
-            table: &command.table,
-        };
+        let (catalog, schema) = (command.catalog.as_ref(), command.db_schema.as_ref());
+        let of = NamedTable::new(catalog, schema, &command.table);
         Self {
             of: Some(of),
             to: None,
@@ -95,11 +97,8 @@ impl<'a> From<&'a CommandGetImportedKeys> for ForeignKeyFilter<'a> {
 
 impl<'a> From<&'a CommandGetExportedKeys> for ForeignKeyFilter<'a> {
     fn from(command: &'a CommandGetExportedKeys) -> Self {
-        let to = NamedTable {
-            catalog: command.catalog.as_deref(),
-            schema: command.db_schema.as_deref(),
-            table: &command.table,
-        };
+        let (catalog, schema) = (command.catalog.as_ref(), command.db_schema.as_ref());
+        let to = NamedTable::new(catalog, schema, &command.table);
         Self {
             of: None,
             to: Some(to),
@@ -109,16 +108,10 @@ impl<'a> From<&'a CommandGetExportedKeys> for ForeignKeyFilter<'a> {
 
 impl<'a> From<&'a CommandGetCrossReference> for ForeignKeyFilter<'a> {
     fn from(command: &'a CommandGetCrossReference) -> Self {
-        let of = NamedTable {
-            catalog: command.fk_catalog.as_deref(),
-            schema: command.fk_db_schema.as_deref(),
-            table: &command.fk_table,
-        };
-        let to = NamedTable {
-            catalog: command.pk_catalog.as_deref(),
-            schema: command.pk_db_schema.as_deref(),
-            table: &command.pk_table,
-        };
+        let (catalog, schema) = (command.fk_catalog.as_ref(), command.fk_db_schema.as_ref());
+        let of = NamedTable::new(catalog, schema, &command.fk_table);
+        let (catalog, schema) = (command.pk_catalog.as_ref(), command.pk_db_schema.as_ref());
+        let to = NamedTable::new(catalog, schema, &command.pk_table);
         Self {
             of: Some(of),
             to: Some(to),

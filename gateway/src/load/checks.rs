@@ -6,7 +6,7 @@ use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_expr::PhysicalExpr;
-use volary_catalog::{ConstraintKind, RelationName, Table};
+use volary_catalog::{Constraint, ConstraintKind, RelationName, Table};
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::expressions;
@@ -31,44 +31,30 @@ struct Check {
 }
 
 impl Checks {
-    /// Plans the checks of a table.
+    /// Plans the checks of a table. `base_state` is the session with the functions that they call.
     ///
     /// # Errors
     /// The errors of planning.
-    pub(super) fn new(state: &SessionState, table: &Arc<Table>) -> Result<Self> {
-        let schema = table.schema();
-        let mut parsed = Vec::new();
-        let mut declared = Vec::new();
-        for constraint in &table.declarations().constraints {
-            if let ConstraintKind::Check {
-                condition,
-                enforced: true,
-            } = &constraint.kind
-            {
-                let condition_of_rows = expressions::parse(state, schema, condition)?;
-                parsed.push(expressions::cast(
-                    condition_of_rows,
-                    schema,
-                    &DataType::Boolean,
-                )?);
-                declared.push((constraint, condition));
-            }
-        }
-        let planned = if parsed.is_empty() {
+    pub(super) fn new(base_state: &SessionState, table: &Arc<Table>) -> Result<Self> {
+        let constraints = table.declarations().constraints.iter();
+        let declared: Vec<_> = constraints
+            .filter_map(|constraint| match &constraint.kind {
+                ConstraintKind::Check {
+                    condition,
+                    enforced: true,
+                } => Some((constraint, condition)),
+                _ => None,
+            })
+            .collect();
+        let checks = if declared.is_empty() {
+            // Each write passes here, and most tables have no checks.
             Vec::new()
         } else {
-            expressions::plan(state, schema, parsed)?
+            plan(base_state, table, declared)?
         };
-        let checks = declared.into_iter().zip(planned);
-        let checks = checks.map(|((constraint, condition), expression)| Check {
-            name: constraint.name.clone(),
-            condition: condition.clone(),
-            columns: constraint.columns.clone(),
-            expression,
-        });
         Ok(Self {
             table: Arc::clone(table),
-            checks: checks.collect(),
+            checks,
         })
     }
 
@@ -97,6 +83,30 @@ impl Checks {
         }
         Ok(())
     }
+}
+
+fn plan(
+    base_state: &SessionState,
+    table: &Table,
+    declared: Vec<(&Constraint, &String)>,
+) -> Result<Vec<Check>> {
+    let mut state = base_state.clone();
+    // Without this call, now() cannot be planned.
+    state.mark_start_execution();
+    let schema = table.schema();
+    let conditions = declared.iter().map(|(_, condition)| {
+        let parsed = expressions::parse(&state, schema, condition)?;
+        expressions::cast(parsed, schema, &DataType::Boolean)
+    });
+    let planned = expressions::plan(&state, schema, conditions.collect::<Result<_>>()?)?;
+    let checks = declared.into_iter().zip(planned);
+    let checks = checks.map(|((constraint, condition), expression)| Check {
+        name: constraint.name.clone(),
+        condition: condition.clone(),
+        columns: constraint.columns.clone(),
+        expression,
+    });
+    Ok(checks.collect())
 }
 
 impl Check {

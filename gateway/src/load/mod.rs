@@ -123,10 +123,7 @@ pub(crate) async fn write_rows(
     write: OpenWrite,
     source: RowSource,
 ) -> Result<u64> {
-    let mut state = SessionState::clone(&parts.base_state);
-    // Without this call, now() cannot be planned.
-    state.mark_start_execution();
-    let checks = Arc::new(checks::Checks::new(&state, table)?);
+    let checks = Arc::new(checks::Checks::new(&parts.base_state, table)?);
     let write = write.take_over();
     let mut abort = AbortOnDrop {
         parts: Some(parts.clone()),
