@@ -17,7 +17,7 @@ use super::shape::count_fields;
 /// Maximum number of levels of operators and expressions on one path. This is a bit more than the
 /// longest chain that [`nesting`](super::nesting) accepts. The stacks of the CPU runtime's threads
 /// hold several times as many levels.
-const MAX_DEPTH: usize = 2_500;
+pub(super) const MAX_DEPTH: usize = 2_500;
 
 /// Maximum number of operators of a whole plan. The planner plans each use of a CTE or a view
 /// separately: ten CTEs, each of which reads the previous one twice, become a thousand operators.
@@ -29,7 +29,7 @@ const TABLES: usize = 256;
 
 /// Number of levels that an operator counts as. At execution it becomes up to three operators, and
 /// each of their stack frames is larger than that of an expression.
-const OPERATOR: usize = 4;
+pub(super) const OPERATOR: usize = 4;
 
 /// Number of levels that a join counts as. Its conditions are counted separately.
 const JOIN: usize = 6;
@@ -49,7 +49,7 @@ pub(crate) fn check(plan: &LogicalPlan, max_columns: usize) -> Result<()> {
     measuring.refusal.map_or(Ok(()), Err)
 }
 
-fn too_deep(what: &str) -> Error {
+pub(super) fn too_deep(what: &str) -> Error {
     Error::invalid(format!(
         "the statement is nested too deeply, counting the views and CTEs that it reads: {what}; write it flatter, or store an intermediate step in a table (CREATE TABLE … AS)"
     ))

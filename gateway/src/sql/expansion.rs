@@ -1,17 +1,18 @@
 //! The planner plans each use of a CTE separately. Thirty CTEs, each of which reads the previous
 //! one twice, become a billion relations, and the planner would use up all memory for them
-//! before [`depth`](super::depth) sees its plan.
+//! before [`depth`](super::depth) sees its plan. Of a chain of two thousand CTEs, each of which
+//! reads the previous one, the planner would copy two million operators.
 
 use datafusion::sql::parser::Statement as DfStatement;
-use datafusion::sql::sqlparser::ast::{ObjectName, Query};
+use datafusion::sql::sqlparser::ast::{ObjectName, Query, SetExpr};
 use volary_flight_proto::{Error, Result, SqlState};
 
-use super::depth::MAX_OPERATORS;
+use super::depth::{self, MAX_DEPTH, MAX_OPERATORS};
 use super::names::{cte_name, identifier};
 use super::visit::{QueryVisitor, visit};
 
-/// Refuses a statement that reads too many relations. `size_of_view` returns the number of
-/// operators of a view by its name as it is written.
+/// Refuses a statement that reads too many relations, or CTEs that read each other in too long a
+/// chain. `size_of_view` returns the number of operators of a view by its name as it is written.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
@@ -29,9 +30,24 @@ pub(crate) fn check(
 
 struct Expansion<F> {
     size_of_view: F,
-    /// The CTEs in scope, each with its size. If several have the same name, the last one counts.
-    ctes: Vec<(String, usize)>,
+    /// The CTEs in scope. If several have the same name, the last one counts.
+    ctes: Vec<Cte>,
     open: Vec<OpenQuery>,
+}
+
+/// A CTE that statements around it may read.
+struct Cte {
+    name: String,
+    measure: Measure,
+}
+
+/// What a relation becomes in the plan.
+#[derive(Clone, Copy)]
+struct Measure {
+    /// Number of operators.
+    size: usize,
+    /// The least number of levels on the longest path, weighted as [`depth`] weights them.
+    levels: usize,
 }
 
 /// A query that the visitor has entered and not yet left.
@@ -41,16 +57,22 @@ struct OpenQuery {
     cte_names: Vec<String>,
     /// Number of CTEs that were in scope before the visitor entered the query.
     outer_ctes: usize,
-    size: usize,
+    measure: Measure,
+    /// The levels that the query has above the relations that it reads.
+    own_levels: usize,
 }
 
 impl<F: Fn(&ObjectName) -> Option<usize>> Expansion<F> {
-    fn size_of(&self, relation: &ObjectName) -> usize {
+    fn measure(&self, relation: &ObjectName) -> Measure {
         let name = cte_name(relation);
         let mut ctes = self.ctes.iter().rev();
-        let cte = ctes.find(|(cte, _)| Some(cte) == name.as_ref());
-        let size = cte.map(|(_, size)| *size);
-        size.or_else(|| (self.size_of_view)(relation)).unwrap_or(1)
+        match ctes.find(|cte| Some(&cte.name) == name.as_ref()) {
+            Some(cte) => cte.measure,
+            None => Measure {
+                size: (self.size_of_view)(relation).unwrap_or(1),
+                levels: 1,
+            },
+        }
     }
 }
 
@@ -63,42 +85,57 @@ impl<F: Fn(&ObjectName) -> Option<usize>> QueryVisitor for Expansion<F> {
         self.open.push(OpenQuery {
             cte_names: names,
             outer_ctes: self.ctes.len(),
-            size: 1,
+            measure: Measure { size: 1, levels: 0 },
+            own_levels: match query.body.as_ref() {
+                // A SELECT is at least a projection under the name of the CTE.
+                SetExpr::Select(_) => depth::OPERATOR + 1,
+                _ => 1,
+            },
         });
         Ok(())
     }
 
     fn relation(&mut self, relation: &ObjectName) -> Result<()> {
-        let size = self.size_of(relation);
+        let measure = self.measure(relation);
         match self.open.last_mut() {
-            Some(query) => query.add(size),
+            Some(query) => query.add(measure),
             // A relation outside of all queries is the target of a write.
             None => Ok(()),
         }
     }
 
     fn leave(&mut self) -> Result<()> {
-        let Some(query) = self.open.pop() else {
+        let Some(mut query) = self.open.pop() else {
             return Ok(());
         };
+        query.measure.levels += query.own_levels;
         self.ctes.truncate(query.outer_ctes);
         let Some(around) = self.open.last_mut() else {
             return Ok(());
         };
         match around.cte_names.pop() {
             Some(name) => {
-                self.ctes.push((name, query.size));
+                self.ctes.push(Cte {
+                    name,
+                    measure: query.measure,
+                });
                 Ok(())
             }
-            None => around.add(query.size),
+            None => around.add(query.measure),
         }
     }
 }
 
 impl OpenQuery {
-    fn add(&mut self, size: usize) -> Result<()> {
-        self.size += size;
-        if self.size > MAX_OPERATORS {
+    fn add(&mut self, read: Measure) -> Result<()> {
+        self.measure.size += read.size;
+        self.measure.levels = self.measure.levels.max(read.levels);
+        if self.measure.levels > MAX_DEPTH {
+            return Err(depth::too_deep(&format!(
+                "its CTEs read each other over more than {MAX_DEPTH} levels of operators"
+            )));
+        }
+        if self.measure.size > MAX_OPERATORS {
             return Err(Error::invalid(format!(
                 "the statement is nested too deeply: it has more than {MAX_OPERATORS} tables and operators, counting its views and CTEs as often as they are read; store an intermediate step in a table (CREATE TABLE … AS)"
             ))
@@ -157,6 +194,20 @@ mod tests {
         let views = "SELECT * FROM large_view, public.large_view b";
         assert!(!is_refused(views));
         assert!(is_refused(&format!("{views}, Large_View c")));
+    }
+
+    #[test]
+    fn a_chain_that_is_too_long_is_refused() {
+        let chain = |last: usize, step: &str| {
+            let steps = (1..=last).map(|n| format!("s{n} AS ({step} s{})", n - 1));
+            let steps = steps.collect::<Vec<_>>().join(", ");
+            is_refused(&format!(
+                "WITH s0 AS (SELECT 1), {steps} SELECT * FROM s{last}"
+            ))
+        };
+        assert!(!chain(490, "SELECT * FROM"));
+        assert!(chain(510, "SELECT * FROM"));
+        assert!(!chain(510, "TABLE"));
     }
 
     #[test]
