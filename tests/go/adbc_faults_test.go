@@ -5,15 +5,19 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-adbc/go/adbc/driver/flightsql"
 	"github.com/apache/arrow-adbc/go/adbc/sqldriver"
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
 // These tests show what release 1.12.0 of ADBC and of its driver of database/sql does wrong with any server. If a test
@@ -151,6 +155,10 @@ func TestTheDriverOverADBCReadsNullsInListsAndMapsAsZeros(t *testing.T) {
 	equal(t, values(t, openOverADBC(t), "SELECT [1, NULL, 3], MAP {'a': NULL}"),
 		[][]any{{[]int64{1, 0, 3}, map[string]string{"a": ""}}})
 	equal(t, query(t, connectADBC(t), "SELECT [1, NULL, 3]"), [][]string{{"[1,null,3]"}})
+	// Structs have pointers.
+	equal(t, values(t, openOverADBC(t), "SELECT {'a': CAST(NULL AS BIGINT)}"), [][]any{{struct {
+		A *int64 `arrow:"a"`
+	}{}}})
 }
 
 func TestADSNOfADBCTakesNoSemicolonInAValue(t *testing.T) {
@@ -209,4 +217,27 @@ func TestADBCSendsNothingIfThereIsNoBatch(t *testing.T) {
 	check(t, err)
 	equal(t, written, int64(0))
 	run(t, connectADBC(t), "DROP TABLE "+birds)
+}
+
+func TestADBCWritesFailedQueriesToTheStandardError(t *testing.T) {
+	standardError := os.Stderr
+	defer func() { os.Stderr = standardError }()
+	caught, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	check(t, err)
+	defer caught.Close()
+	os.Stderr = caught
+	for _, driver := range []adbc.Driver{flightsql.NewDriver(memory.DefaultAllocator), quiet{flightsql.NewDriver(memory.DefaultAllocator)}} {
+		check(t, caught.Truncate(0))
+		database, err := driver.NewDatabase(map[string]string{adbc.OptionKeyURI: "grpc://" + unsecured.Address})
+		check(t, err)
+		connection, err := database.Open(background(t))
+		check(t, err)
+		failure(t, connection, "SELECT 1 / 0")
+		check(t, connection.Close())
+		check(t, database.Close())
+		written, err := os.ReadFile(caught.Name())
+		check(t, err)
+		_, isQuiet := driver.(quiet)
+		equal(t, strings.Contains(string(written), "Divide by zero"), !isQuiet)
+	}
 }

@@ -19,25 +19,21 @@ func openOverArrowGo(t *testing.T) *sql.DB {
 }
 
 func TestTheDriverOfArrowGoLosesAnErrorThatComesWhileItWaitsForRows(t *testing.T) {
-	// The first row comes at once. Then the query runs until it is killed.
-	firstRow := func() string { return "SELECT 1 AS n UNION ALL (" + endless() + ")" }
-	statement := firstRow()
-	rows, err := openOverArrowGo(t).QueryContext(background(t), statement)
-	check(t, err)
-	equal(t, rows.Next(), true)
-	defer killWhenItRuns(t, statement)()
-	equal(t, rows.Next(), false)
-	check(t, rows.Err()) // The result looks as if it were complete.
-	check(t, rows.Close())
-
-	statement = firstRow()
-	rows, err = openOverADBC(t).QueryContext(background(t), statement)
-	check(t, err)
-	equal(t, rows.Next(), true)
-	defer killWhenItRuns(t, statement)()
-	equal(t, rows.Next(), false)
-	says(t, rows.Err(), "KILL has ended it")
-	check(t, rows.Close())
+	killedAfterItsFirstRow := func(db *sql.DB) error {
+		// The first row comes at once. Then the query runs until it is killed.
+		statement := "SELECT 1 AS n UNION ALL (" + endless() + ")"
+		rows, err := db.QueryContext(background(t), statement)
+		check(t, err)
+		defer rows.Close()
+		equal(t, rows.Next(), true)
+		defer killWhenItRuns(t, statement)()
+		equal(t, rows.Next(), false)
+		return rows.Err()
+	}
+	// The result looks as if it were complete, unless the error comes before the driver begins to wait.
+	db := openOverArrowGo(t)
+	until(t, "an error is lost", func() bool { return killedAfterItsFirstRow(db) == nil })
+	says(t, killedAfterItsFirstRow(openOverADBC(t)), "KILL has ended it")
 }
 
 func TestTheDriverOfArrowGoTakesParametersOfFewTypes(t *testing.T) {
@@ -113,4 +109,20 @@ func TestErrorsOfTheDriverOfArrowGoAreNoErrorsOfContextsAndHaveNoSQLSTATE(t *tes
 	equal(t, errors.Is(err, context.DeadlineExceeded), false)
 	var ofADBC adbc.Error
 	equal(t, errors.As(err, &ofADBC), false)
+}
+
+func TestTheTimeoutOfTheDriverOfArrowGoDoesNotLimitTheReadingOfRows(t *testing.T) {
+	db := openSQL(t, overArrowGo, dsn(overArrowGo, unsecured)+"?timeout=100ms")
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	rows, err := db.QueryContext(ctx, "SELECT 1 AS n UNION ALL ("+endless()+")")
+	check(t, err)
+	defer rows.Close()
+	equal(t, rows.Next(), true)
+	equal(t, rows.Next(), false)
+	// Only the context has ended it.
+	if took := time.Since(began); took < 500*time.Millisecond {
+		t.Fatalf("the query has ended after %v", took)
+	}
 }

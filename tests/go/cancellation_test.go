@@ -35,8 +35,12 @@ func running(t *testing.T, statement string) []string {
 
 func awaitRunning(t *testing.T, statement string) string {
 	t.Helper()
-	until(t, "it runs: "+statement, func() bool { return len(running(t, statement)) == 1 })
-	return running(t, statement)[0]
+	var ids []string
+	until(t, "it runs: "+statement, func() bool {
+		ids = running(t, statement)
+		return len(ids) == 1
+	})
+	return ids[0]
 }
 
 func awaitEnded(t *testing.T, statement string) {

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"database/sql"
-	"log/slog"
 	"maps"
 	"net/url"
 	"testing"
@@ -32,17 +31,6 @@ const (
 
 func registerDrivers() {
 	sql.Register(overADBC, sqldriver.Driver{Driver: quiet{adbcflightsql.NewDriver(memory.DefaultAllocator)}})
-}
-
-// quiet is a driver without a log. By default, the driver prints a line to the standard error for each failed query.
-type quiet struct{ adbcflightsql.Driver }
-
-func (d quiet) NewDatabase(options map[string]string) (adbc.Database, error) {
-	database, err := d.Driver.NewDatabase(options)
-	if err == nil {
-		database.(adbc.DatabaseLogging).SetLogger(slog.New(slog.DiscardHandler))
-	}
-	return database, err
 }
 
 // connectADBC connects to the shared cluster, with more options if there are any.

@@ -49,7 +49,8 @@ func TestMain(m *testing.M) {
 
 func testAll(m *testing.M) (code int) {
 	var err error
-	if unsecured, err = cluster.Start(nil, nil); err != nil {
+	withClientsOfWorkers := map[string]string{"VOLARY_WORKER__CLIENTS__LISTEN": "127.0.0.1:0"}
+	if unsecured, err = cluster.Start(withClientsOfWorkers, nil); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -1,6 +1,7 @@
 package volary
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/apache/arrow-adbc/go/adbc"
@@ -68,4 +69,25 @@ func TestTheTicketOfAnEndpointIsRenewed(t *testing.T) {
 	if !renewed.ExpirationTime.AsTime().After(info.Endpoint[0].ExpirationTime.AsTime()) {
 		t.Fatal("the renewed ticket is valid no longer than the first one")
 	}
+}
+
+func TestWorkersGiveTheirPartsOfAResultToThoseWhoAskForThem(t *testing.T) {
+	const rows = 1000
+	birds := table(t, "k BIGINT")
+	run(t, connectADBC(t), fmt.Sprint("INSERT INTO ", birds, " SELECT value FROM generate_series(1, ", rows, ") t(value)"))
+	direct := connectADBC(t, map[string]string{"adbc.flight.sql.rpc.call_header.volary-direct-results": "on"})
+	statement := "SELECT k FROM " + birds
+	// The gateway knows the addresses of the workers soon after it has started.
+	until(t, "there is a part of each worker", func() bool {
+		var parts uint64
+		withStatement(t, direct, statement, func(s adbc.Statement) {
+			_, partitions, _, err := s.ExecutePartitions(background(t))
+			check(t, err)
+			parts = partitions.NumPartitions
+		})
+		return parts == 3
+	})
+	equal(t, len(query(t, direct, statement)), rows)
+	// arrow-go's driver does not go to the workers: it fetches all parts from the gateway.
+	equal(t, len(values(t, openSQL(t, overArrowGo, dsn(overArrowGo, unsecured)+"?volary-direct-results=on"), statement)), rows)
 }
