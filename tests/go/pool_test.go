@@ -9,7 +9,7 @@ import (
 )
 
 func TestManyGoroutinesShareAPool(t *testing.T) {
-	const goroutines, each, connections = 16, 3, 5
+	const goroutines, each, connections = 12, 2, 5
 	withEachDriver(t, func(t *testing.T, _ string, db *sql.DB) {
 		birds := table(t, "k BIGINT, v BIGINT")
 		db.SetMaxOpenConns(connections)
