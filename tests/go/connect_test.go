@@ -43,6 +43,9 @@ func TestFromAnAddressWhereNobodyListensOnlyTheFirstStatementFails(t *testing.T)
 		_, err := db.ExecContext(background(t), "SELECT 1")
 		says(t, err, "connection refused")
 	}
+	// ADBC's driver logs in when it connects.
+	withPassword := openSQL(t, overADBC, "uri=grpc://127.0.0.1:1;username=kea;password=x")
+	says(t, withPassword.PingContext(background(t)), "connection refused")
 }
 
 // TLS and logging in
