@@ -38,7 +38,7 @@ TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python test-jdbc test-tools soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
+.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,12 +61,12 @@ build: needs-build ## Build the binary
 demo: build ## Load TPC-H into a local cluster and show a few queries; Ctrl-C ends it
 	$(BIN) demo --scale $(SCALE) --workers $(WORKERS) $(DEMO)
 
-# The tests of Rust and Java wait for nodes much of the time, so they run side by side. Cargo must not look for the
+# The tests of Rust, Java and Go wait for nodes much of the time, so they run side by side. Cargo must not look for the
 # job server of this make.
-test: needs-test ## Everything that must pass, Rust, Python and Java
+test: needs-test ## Everything that must pass, Rust, Python, Java, and Go where it is installed
 	cargo test --release --workspace --no-run
 	cargo build --release --workspace --bins
-	$(MAKE) --jobs=2 test-rust test-jdbc
+	$(MAKE) --jobs=2 test-rust test-jdbc test-go
 	$(MAKE) test-python
 
 test-rust: ## Formatting, and all Rust tests
@@ -85,6 +85,13 @@ test-jdbc: ## All Java tests, with the JDBC driver; they start real processes
 	$(MAVEN) --file tests/jdbc-tools/pom.xml --projects mappers test
 	$(MAVEN) --file benches/jdbc/pom.xml test
 
+test-go: ## All Go tests, with ADBC, database/sql and arrow-go; they start real processes; skipped without Go
+	cargo build --release --workspace --bins
+	@tools/check-needs.sh go || exit 0; cd tests/go && \
+		{ test -d "$$(go env GOMODCACHE)/github.com/apache/arrow-go" || \
+			echo "The first run downloads and compiles Arrow for Go. It takes about three minutes on two processors."; } && \
+		go vet ./... && go test -count=1 ./...
+
 test-tools: ## jOOQ, MyBatis, Hibernate, Spring Data JDBC and Spark, over the JDBC driver; they start real processes
 	cargo build --release --workspace --bins
 	$(MAVEN) --file tests/jdbc-tools/pom.xml test
@@ -101,6 +108,7 @@ lint: setup $(DENY) ## Clippy, ruff and our own rules, without a single warning,
 	if $(DENY) fetch db; then $(DENY) --workspace check advisories; else echo "no database of advisories can be had: not checked"; fi
 	$(VENV)/bin/ruff check $(PYTHON_SOURCES) --config python-client/pyproject.toml
 	$(VENV)/bin/ruff format --check $(PYTHON_SOURCES) --config python-client/pyproject.toml
+	! tools/check-needs.sh go || test -z "$$(gofmt -l tests/go)"
 
 $(DENY):
 	cargo install --locked --root $(TARGET)/tools --target-dir $(TARGET)/tools/build cargo-deny@$(DENY_RELEASE)
@@ -110,6 +118,7 @@ fmt: setup ## Format everything
 	cargo fmt --all
 	cargo fmt --manifest-path fuzz/Cargo.toml
 	$(VENV)/bin/ruff format $(PYTHON_SOURCES) --config python-client/pyproject.toml
+	! tools/check-needs.sh go || gofmt -w tests/go
 
 docs: build ## Make docs/configuration.md from the doc comments, and docs/limits.md from the limits
 	$(BIN) config --reference > docs/configuration.md

@@ -3,8 +3,9 @@
 #
 #   tools/check-needs.sh TASK            checks, and fails if something is missing
 #   tools/check-needs.sh --install TASK  installs what is missing first
+#   tools/check-needs.sh go              fails and says so if the tests of Go clients must be skipped
 #
-# The tasks are build, test and ci. Each of them needs what the one before it needs, and more.
+# The tasks are build, test and ci. Each of them needs what the one before it needs, and more. None of them needs Go.
 # PYTHON names the Python to use. CARGO_TARGET_DIR names the directory for compiled files.
 set -euo pipefail
 here="$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)"
@@ -18,8 +19,9 @@ case "${1:-}" in
 build) level=1 ;;
 test) level=2 ;;
 ci) level=3 ;;
+go) level=0 ;;
 *)
-    echo "usage: $0 [--install] build|test|ci" >&2
+    echo "usage: $0 [--install] build|test|ci, or $0 go" >&2
     exit 2
     ;;
 esac
@@ -154,6 +156,22 @@ check_java() {
     has mvn || missing_packages "Maven (mvn) is not installed" maven
 }
 
+# Says why the tests of Go clients are skipped, if they are.
+check_go() {
+    local needed found
+    needed="$(value_in "$here/tests/go/go.mod" 'go ' '.0')"
+    # An older Go must not download a newer one by itself.
+    found="$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null)" || found=
+    found="${found#go}"
+    if [[ ! "$found" =~ ^[0-9]+\.[0-9]+ ]]; then
+        echo "Go ($needed or newer) is not installed: the tests of Go clients are skipped. It is optional: https://go.dev/dl"
+        return 1
+    elif ! at_least "$found" "$needed"; then
+        echo "Go is $found, and $needed or newer is needed: the tests of Go clients are skipped. It is optional: https://go.dev/dl"
+        return 1
+    fi
+}
+
 check_all() {
     messages=()
     packages=()
@@ -169,6 +187,11 @@ check_all() {
         has flock || missing_packages "flock is not installed" util-linux
     fi
 }
+
+if ((level == 0)); then
+    check_go
+    exit
+fi
 
 check_all
 if [[ -n "$install" ]] && ((${#messages[@]})); then
@@ -241,4 +264,7 @@ if ((${#messages[@]})); then
     echo "Something is missing. The commands are for Debian and Ubuntu." >&2
     printf '%s\n' "${messages[@]}" >&2
     exit 1
+fi
+if ((level >= 2)); then
+    check_go || true
 fi

@@ -24,6 +24,7 @@ TOOLS = {
     "du": "echo '0 target'",
     "flock": "exit 0",
     "getconf": "[ $1 = PAGESIZE ] && echo 4096 || echo 4194304",
+    "go": "echo go1.26.8",
     "javac": "echo 'javac 17.0.15'",
     "make": "exit 0",
     "mvn": "exit 0",
@@ -169,6 +170,30 @@ def test_a_cargo_that_only_the_path_lacks_is_found(machine: Machine):
     refusal = machine.refusal("build")
     assert "not in PATH" in refusal
     assert f'. "{machine.home}/.cargo/env"' in refusal
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [(None, "Go (1.25 or newer) is not installed"), ("exit 1", "is not installed"), ("echo go1.24.4", "Go is 1.24.4")],
+)
+def test_without_go_only_its_tests_are_skipped_and_that_is_said_in_a_line(
+    machine: Machine, does: str | None, said: str
+):
+    machine.lacks("go")
+    if does:
+        machine.has("go", does)
+    for task, code in (("test", 0), ("ci", 0), ("go", 1)):
+        checked = machine.check(task)
+        assert (checked.returncode, checked.stderr) == (code, "")
+        (line,) = checked.stdout.splitlines()
+        assert said in line
+        assert "the tests of Go clients are skipped" in line
+    assert machine.check("build").stdout == ""
+
+
+def test_go_is_found(machine: Machine):
+    checked = machine.check("go")
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
 def test_another_python_and_another_jdk_can_be_named(machine: Machine):
