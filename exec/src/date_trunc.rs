@@ -1,5 +1,5 @@
-//! DataFusion 55 truncates timestamps to weeks, months, quarters and years in nanoseconds, which do
-//! not have the years before 1677 and after 2262. For instants in UTC, it takes as long as for any
+//! DataFusion 55 truncates timestamps in nanoseconds, which do not have the years before 1677 and
+//! after 2262. For instants in UTC, it takes as long as for any
 //! time zone.
 
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl ScalarUDFImpl for DateTrunc {
         };
         let local_zone = zone.as_ref().filter(|zone| !is_utc(zone));
         match (period, local_zone) {
-            (Some(period), None) if unit != TimeUnit::Nanosecond && period > Period::Day => {
+            (Some(period), None) if unit != TimeUnit::Nanosecond => {
                 truncate(times, &wanted, |time| period.begin_of(time, unit, None))
             }
             (Some(period), Some(zone)) if unit != TimeUnit::Nanosecond => {
@@ -111,6 +111,10 @@ impl DateTrunc {
 /// A period of the calendar to which times are truncated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Period {
+    Microsecond,
+    Millisecond,
+    Second,
+    Minute,
     Hour,
     Day,
     Week,
@@ -122,6 +126,10 @@ enum Period {
 impl Period {
     fn named(name: &str) -> Option<Self> {
         Some(match name.to_lowercase().as_str() {
+            "microsecond" => Self::Microsecond,
+            "millisecond" => Self::Millisecond,
+            "second" => Self::Second,
+            "minute" => Self::Minute,
             "hour" => Self::Hour,
             "day" => Self::Day,
             "week" => Self::Week,
@@ -141,6 +149,9 @@ impl Period {
             TimeUnit::Microsecond => 1_000_000,
             TimeUnit::Nanosecond => 1_000_000_000,
         };
+        if let Some(length) = self.fixed_length(per_second, zone) {
+            return time.checked_sub(time.rem_euclid(length));
+        }
         let utc = DateTime::from_timestamp(time.div_euclid(per_second), 0)?.naive_utc();
         let begin = match zone {
             None => self.begin(utc)?.and_utc().timestamp(),
@@ -153,10 +164,27 @@ impl Period {
         begin.checked_mul(per_second)
     }
 
+    /// Returns the number of time units in each period, if all periods have the same length and
+    /// begin in any zone when they begin in UTC. Offsets of zones are whole numbers of seconds.
+    fn fixed_length(self, per_second: i64, zone: Option<&Tz>) -> Option<i64> {
+        match self {
+            Self::Microsecond => Some((per_second / 1_000_000).max(1)),
+            Self::Millisecond => Some((per_second / 1_000).max(1)),
+            Self::Second => Some(per_second),
+            _ if zone.is_some() => None,
+            Self::Minute => Some(60 * per_second),
+            Self::Hour => Some(3_600 * per_second),
+            Self::Day => Some(86_400 * per_second),
+            Self::Week | Self::Month | Self::Quarter | Self::Year => None,
+        }
+    }
+
     /// Returns the begin of the period in the calendar.
     fn begin(self, time: NaiveDateTime) -> Option<NaiveDateTime> {
         let date = time.date();
         let date = match self {
+            Self::Microsecond | Self::Millisecond | Self::Second => return Some(time),
+            Self::Minute => return date.and_hms_opt(time.hour(), time.minute(), 0),
             Self::Hour => return date.and_hms_opt(time.hour(), 0, 0),
             Self::Day => date,
             Self::Week => {
@@ -249,6 +277,14 @@ mod tests {
             ("week", "1969-12-31T18:00:00Z", "1969-12-29T00:00:00Z"),
             ("day", "1969-12-31T18:00:00.5Z", "1969-12-31T00:00:00Z"),
             ("hour", "1969-12-31T18:59:59.5Z", "1969-12-31T18:00:00Z"),
+            ("day", "0001-01-01T18:00:00.5Z", "0001-01-01T00:00:00Z"),
+            ("minute", "9999-12-31T18:59:59.5Z", "9999-12-31T18:59:00Z"),
+            ("second", "0001-01-01T18:59:59.5Z", "0001-01-01T18:59:59Z"),
+            (
+                "millisecond",
+                "1969-12-31T18:59:59Z",
+                "1969-12-31T18:59:59Z",
+            ),
         ] {
             assert_eq!(begin(period, time, None), expected, "{period} of {time}");
         }

@@ -10,10 +10,11 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{Result, exec_err};
 use datafusion::config::ConfigOptions;
-use datafusion::functions::datetime;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+
+use crate::to_timestamp;
 
 /// The time zone in the Arrow type of an instant.
 pub const UTC: &str = "UTC";
@@ -84,20 +85,13 @@ pub fn cast_in_zone<E>(
     }
 }
 
-/// Returns the variants of `to_timestamp`, `to_timestamp_seconds` and so on that take a time zone
-/// before the other arguments. They read texts without an offset as times in that zone.
+/// Returns `to_timestamp`, `to_timestamp_seconds` and so on, which read texts without an offset in
+/// UTC, and the variants that take the time zone of such texts before the other arguments.
 pub fn functions() -> Vec<Arc<ScalarUDF>> {
-    let functions = [
-        datetime::to_timestamp as fn(&ConfigOptions) -> Arc<ScalarUDF>,
-        datetime::to_timestamp_seconds,
-        datetime::to_timestamp_millis,
-        datetime::to_timestamp_micros,
-        datetime::to_timestamp_nanos,
-    ];
     let mut options = ConfigOptions::default();
     plan_in_utc(&mut options);
-    let functions = functions.map(|function| {
-        let utc = function(&options);
+    let in_utc = to_timestamp::functions(&options);
+    let in_zone = in_utc.clone().map(|utc| {
         let name = name_in_zone(utc.name());
         // The arguments after the zone are checked when the function is called.
         let signature = Signature::variadic_any(Volatility::Immutable);
@@ -107,7 +101,7 @@ pub fn functions() -> Vec<Arc<ScalarUDF>> {
             utc,
         }))
     });
-    functions.into()
+    in_utc.into_iter().chain(in_zone).collect()
 }
 
 /// Returns the name of the variant of a function that takes a time zone.

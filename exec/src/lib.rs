@@ -21,6 +21,8 @@ pub mod client_rows;
 pub mod date_trunc;
 /// Defines the type of instants, and the functions that read them in a time zone.
 pub mod instants;
+/// Defines the lengths of intervals, by which they are compared.
+pub mod intervals;
 /// Defines an expression that gateways and workers share: it tests whether a key is in a set of
 /// keys.
 pub mod key_set;
@@ -38,10 +40,16 @@ mod row_width;
 pub mod run;
 /// Defines `single_row`, which takes the only value of a subquery.
 pub mod single_row;
+/// Casts between texts and the types that Arrow does not read or write as texts.
+pub mod text_casts;
 /// Defines `timestampdiff`, which counts the units between two timestamps.
 pub mod timestamp_diff;
+/// Defines `to_timestamp` for texts of all years.
+mod to_timestamp;
 /// Pushes filters down without mistaking one column for another.
 pub mod unambiguous_pushdown;
+/// Defines the type of UUIDs, and the functions that make, read and write them.
+pub mod uuids;
 /// Limits functions that make large values from small ones.
 pub mod value_limit;
 

@@ -1,6 +1,9 @@
 use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, IntervalUnit, TimeUnit,
 };
+use volary_exec::uuids::UUID;
+
+use crate::sql::types::DURATION;
 
 /// Returns the SQL name of a type. CREATE TABLE takes this name, if it takes the type.
 pub(crate) fn sql_type_name(data_type: &DataType) -> String {
@@ -19,9 +22,11 @@ pub(crate) fn sql_type_name(data_type: &DataType) -> String {
         DataType::Float64 => "DOUBLE",
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "VARCHAR",
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "BYTEA",
+        uuid if *uuid == UUID => "UUID",
         DataType::FixedSizeBinary(_) => "BINARY",
         DataType::Date32 | DataType::Date64 => "DATE",
         DataType::Time32(unit) | DataType::Time64(unit) => return format!("TIME{}", digits(*unit)),
+        DataType::Duration(unit) => return format!("{DURATION}{}", digits(*unit)),
         DataType::Timestamp(unit, None) => return format!("TIMESTAMP{}", digits(*unit)),
         DataType::Timestamp(unit, Some(_)) => {
             return format!("TIMESTAMP{} WITH TIME ZONE", digits(*unit));
@@ -29,7 +34,6 @@ pub(crate) fn sql_type_name(data_type: &DataType) -> String {
         DataType::Interval(IntervalUnit::YearMonth) => "INTERVAL YEAR TO MONTH",
         DataType::Interval(IntervalUnit::DayTime) => "INTERVAL DAY TO SECOND",
         DataType::Interval(IntervalUnit::MonthDayNano) => "INTERVAL",
-        DataType::Duration(_) => "DURATION",
         DataType::Map(_, _) => "MAP",
         DataType::Struct(_) => "STRUCT",
         DataType::Union(_, _) => "UNION",
@@ -61,6 +65,16 @@ pub(crate) fn decimal_type(precision: u8, scale: i8) -> Option<DataType> {
         Some(DataType::Decimal256(precision, scale))
     } else {
         None
+    }
+}
+
+/// Returns the number of digits after the point of a second.
+pub(crate) fn fraction_digits(unit: TimeUnit) -> u8 {
+    match unit {
+        TimeUnit::Second => 0,
+        TimeUnit::Millisecond => 3,
+        TimeUnit::Microsecond => 6,
+        TimeUnit::Nanosecond => 9,
     }
 }
 

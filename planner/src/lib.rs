@@ -33,6 +33,8 @@ pub mod gather;
 mod gather_count;
 /// Keeps plans that are used again with other values.
 pub mod generic_plan;
+/// Compares and sorts intervals by their lengths.
+mod intervals;
 /// Reorders inner joins so that workers can run more of them.
 mod join_order;
 /// Changes joins so that they can run on the workers.
@@ -72,5 +74,9 @@ pub mod subqueries;
 pub mod table;
 /// Determines which workers a gather asks, and for which shards.
 pub mod targets;
+/// Casts texts that are compared with UUIDs, intervals and durations.
+pub mod text_casts;
+/// Keeps the units of timestamps that meet dates and texts.
+mod time_types;
 /// Makes the units agree in comparisons of times.
 pub mod time_units;

@@ -15,6 +15,7 @@ use crate::branch_limits::BranchLimits;
 use crate::bucket_merge::BucketMerge;
 use crate::cut::Cut;
 use crate::gather_count::GatherCount;
+use crate::intervals::IntervalOrder;
 use crate::join_order::LocalJoinsFirst;
 use crate::joins::{ColocatedJoins, ReferenceJoins};
 use crate::key_filters::KeyFilters;
@@ -22,14 +23,21 @@ use crate::not_in::NotInWithNulls;
 use crate::relays::RelayTree;
 use crate::set_comparison::SetComparisons;
 use crate::subqueries::marks::SubqueryMarks;
+use crate::text_casts::{TextCasts, TextOperands};
+use crate::time_types::TimeTypes;
 use crate::time_units::TimeUnits;
 
-/// Returns DataFusion's rules of the analyzer, after the one that must come before them, and
-/// followed by `ours`.
+/// Returns DataFusion's rules of the analyzer, between those of this crate that must come right
+/// before and after them, and followed by `ours`.
 pub fn analyzer_rules(ours: Vec<Arc<DynAnalyzerRule>>) -> Vec<Arc<DynAnalyzerRule>> {
-    let first: Arc<DynAnalyzerRule> = Arc::new(TimeUnits);
-    let rules = [first].into_iter();
-    let rules = rules.chain(Analyzer::new().rules).chain(ours);
+    let before: [Arc<DynAnalyzerRule>; 3] = [
+        Arc::new(TimeTypes),
+        Arc::new(TimeUnits),
+        Arc::new(TextOperands),
+    ];
+    let after: [Arc<DynAnalyzerRule>; 2] = [Arc::new(TextCasts), Arc::new(IntervalOrder)];
+    let rules = before.into_iter().chain(Analyzer::new().rules);
+    let rules = rules.chain(after).chain(ours);
     rules.map(|rule| Arc::new(AwaitedRule(rule)) as _).collect()
 }
 

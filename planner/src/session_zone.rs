@@ -79,7 +79,8 @@ impl Zone {
     fn may_change(&self, expression: &Expr) -> bool {
         match expression {
             Expr::Cast(_) | Expr::TryCast(_) => true,
-            Expr::ScalarFunction(_) => !is_utc(&self.0),
+            // DataFusion reads the texts of to_unixtime in nanoseconds.
+            Expr::ScalarFunction(call) => !is_utc(&self.0) || call.func.name() == "to_unixtime",
             Expr::BinaryExpr(operation) => !is_utc(&self.0) && is_sum(operation.op),
             _ => false,
         }
@@ -176,14 +177,14 @@ impl Zone {
         schema: &DFSchema,
     ) -> Result<Transformed<Expr>> {
         let name = call.func.name();
+        if name == "to_unixtime" {
+            return self.rewrite_to_unixtime(call, schema);
+        }
         if is_utc(&self.0) {
             return Ok(Transformed::no(Expr::ScalarFunction(call)));
         }
         if TO_TIMESTAMP.contains(&name) {
             return self.rewrite_to_timestamp(call, schema);
-        }
-        if name == "to_unixtime" {
-            return self.rewrite_to_unixtime(call, schema);
         }
         if !OF_LOCAL_TIME.contains(&name) {
             return Ok(Transformed::no(Expr::ScalarFunction(call)));

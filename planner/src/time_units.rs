@@ -71,7 +71,8 @@ impl ExprPlanner for TimesOfDay {
     }
 }
 
-fn is_comparison(expression: &Expr) -> bool {
+/// Returns whether the expression compares its operands.
+pub(crate) fn is_comparison(expression: &Expr) -> bool {
     match expression {
         Expr::BinaryExpr(operation) => matches!(
             operation.op,
@@ -109,7 +110,8 @@ fn agree(mut expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
     Transformed::yes(expression)
 }
 
-fn operands_of(comparison: &mut Expr) -> Vec<&mut Expr> {
+/// Returns the operands of a comparison.
+pub(crate) fn operands_of(comparison: &mut Expr) -> Vec<&mut Expr> {
     match comparison {
         Expr::BinaryExpr(BinaryExpr { left, right, .. }) => vec![left, right],
         Expr::Between(Between {
@@ -167,7 +169,7 @@ fn is_coarse_timestamp(data_type: &DataType) -> bool {
 }
 
 /// Returns the number of digits after the point of a second in a type of times.
-fn digits(data_type: &DataType) -> usize {
+pub(crate) fn digits(data_type: &DataType) -> usize {
     match data_type {
         DataType::Timestamp(unit, _) | DataType::Time32(unit) | DataType::Time64(unit) => {
             match unit {
@@ -183,7 +185,7 @@ fn digits(data_type: &DataType) -> usize {
 
 /// Returns whether the operand is a constant text whose seconds have at most this number of digits
 /// after the point, without zeros at the end.
-fn is_exact(operand: &Expr, digits: usize) -> bool {
+pub(crate) fn is_exact(operand: &Expr, digits: usize) -> bool {
     let Expr::Literal(value, _) = operand else {
         return false;
     };

@@ -100,7 +100,7 @@ def test_constructors_make_the_values_of_parameters():
         (NOON.replace(tzinfo=datetime.UTC), NOON.replace(tzinfo=datetime.UTC)),
         (NOON.replace(tzinfo=BERLIN), NOON.replace(tzinfo=BERLIN)),
         (datetime.timedelta(days=1, seconds=2), datetime.timedelta(days=1, seconds=2)),
-        # There is no type for UUIDs. They are stored as text.
+        # A parameter without a place of its own is a text.
         (uuid.UUID(int=7), str(uuid.UUID(int=7))),
         ([1, None], [1, None]),
         ((1, 2), [1, 2]),

@@ -2,15 +2,13 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, FixedSizeListArray, GenericByteBuilder, GenericByteViewArray,
-    ListArray, MapArray, StringBuilder, StructArray, UnionArray, new_null_array,
+    ListArray, MapArray, StructArray, UnionArray, new_null_array,
 };
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{BinaryType, ByteArrayType, ByteViewType, DataType, Fields, Utf8Type};
 use arrow::error::ArrowError;
-use uuid::Uuid;
 
-/// Number of characters of a UUID as text.
-const UUID_TEXT_BYTES: usize = 36;
+use crate::uuids::{UUID, write_texts};
 
 /// Converts `array` to `target`, which must be the client's type for the array's own type.
 pub(super) fn convert(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
@@ -83,8 +81,7 @@ pub(super) fn convert(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
         (DataType::BinaryView, DataType::Binary) => {
             copy_views::<_, BinaryType>(array.as_binary_view())
         }
-        // 16 bytes are announced as text only if they are a UUID.
-        (DataType::FixedSizeBinary(16), DataType::Utf8) => Ok(uuid_text(array)),
+        (uuids, DataType::Utf8) if *uuids == UUID => Ok(write_texts(array)),
         _ => plain_cast(array, target),
     }
 }
@@ -125,17 +122,6 @@ fn plain_cast(array: &dyn Array, target: &DataType) -> Result<ArrayRef, ArrowErr
         ..CastOptions::default()
     };
     cast_with_options(array, target, &options)
-}
-
-fn uuid_text(array: &dyn Array) -> ArrayRef {
-    let mut texts = StringBuilder::with_capacity(array.len(), array.len() * UUID_TEXT_BYTES);
-    for bytes in array.as_fixed_size_binary() {
-        let text = bytes
-            .and_then(|bytes| Uuid::from_slice(bytes).ok())
-            .map(|uuid| uuid.hyphenated().to_string());
-        texts.append_option(text);
-    }
-    Arc::new(texts.finish())
 }
 
 #[cfg(test)]

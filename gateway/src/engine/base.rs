@@ -6,9 +6,12 @@ use datafusion::execution::{FunctionRegistry, SessionStateBuilder, SessionStateD
 use datafusion::prelude::SessionConfig;
 use volary_exec::date_trunc::date_trunc;
 use volary_exec::instants;
+use volary_exec::intervals;
 use volary_exec::math_order;
 use volary_exec::single_row::single_row;
+use volary_exec::text_casts;
 use volary_exec::timestamp_diff::timestamp_diff;
+use volary_exec::uuids::random_uuid;
 use volary_exec::value_limit::{self, BoundedFunctions, ValueLimit};
 use volary_flight_proto::Result;
 use volary_planner::aggregate_order::UnorderedAggregates;
@@ -20,6 +23,7 @@ use volary_planner::session_functions;
 use volary_planner::session_settings::SessionSettings;
 use volary_planner::session_zone::SessionZone;
 use volary_planner::subqueries::places::SubqueryPlaces;
+use volary_planner::text_casts::TextOperators;
 use volary_planner::time_units::TimesOfDay;
 
 use super::{nested_types, parsed_types};
@@ -62,6 +66,7 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
                 &type_building_functions,
             )),
             Arc::new(TimesOfDay),
+            Arc::new(TextOperators),
         ])
         .with_type_planner(Arc::new(SqlTypes))
         .with_default_features()
@@ -82,13 +87,17 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
     let bounded = bounded.chain(type_building_functions);
     let bounded = bounded.chain(instants::functions());
     let bounded = bounded.chain(math_order::functions());
-    let bounded = bounded.chain([date_trunc(), single_row(), timestamp_diff()]);
+    let bounded = bounded.chain(text_casts::functions());
+    let bounded = bounded
+        .chain([date_trunc(), single_row(), timestamp_diff()])
+        .chain([intervals::length(), random_uuid()]);
     let of_session = session_functions::functions(env!("CARGO_PKG_VERSION"));
     for function in bounded.chain(clock::functions()).chain(of_session) {
         state.register_udf(function)?;
     }
     let aggregates = SessionStateDefaults::default_aggregate_functions();
-    for function in value_limit::bounded_aggregates(&aggregates, config.query.value_limit()) {
+    let bounded = value_limit::bounded_aggregates(&aggregates, config.query.value_limit());
+    for function in bounded.into_iter().chain(intervals::aggregates()) {
         state.register_udaf(function)?;
     }
     Ok(state)

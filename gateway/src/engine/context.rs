@@ -315,7 +315,10 @@ impl StatementContext {
             && let Some(query) = insert.source.take_if(|query| !is_values(query))
         {
             let query = DfStatement::Statement(Box::new(Ast::Query(query)));
-            let view = ViewTable::new(self.plan_with(&self.state, query).await?, None);
+            let types = declarations::insert::listed_types(&self.catalog, self.schema(), insert);
+            let rows = self.plan_with(&self.state, query).await?;
+            let rows = declarations::insert::cast_columns(rows, &types)?;
+            let view = ViewTable::new(rows, None);
             let mut name = "source".to_owned();
             let full_name = |name: &str| RelationName::new(self.schema(), name);
             while self.catalog.version_of(&full_name(&name)).is_some() {

@@ -13,6 +13,7 @@ use volary_catalog::{
     Declarations, DefinitionKind, IfExists, NewView, RelationName, Table, TableDefinition,
 };
 use volary_exec::instants::UTC;
+use volary_exec::intervals::INTERVAL;
 use volary_flight_proto::control::{DropTable, control};
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result, SqlState};
@@ -196,10 +197,10 @@ fn stored_type(data_type: &DataType) -> Option<DataType> {
         DataType::Dictionary(_, values) => stored_type(values)?,
         DataType::Union(_, _)
         | DataType::RunEndEncoded(_, _)
-        | DataType::Interval(_)
-        | DataType::Duration(_)
         | DataType::ListView(_)
         | DataType::LargeListView(_) => return None,
+        DataType::Interval(_) => INTERVAL,
+        nested if contains_interval(nested) => return None,
         // Parquet has no negative scales.
         DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale)
             if *scale < 0 =>
@@ -210,6 +211,22 @@ fn stored_type(data_type: &DataType) -> Option<DataType> {
         DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some(UTC.into())),
         other => transferable_type(other),
     })
+}
+
+/// Returns whether an interval is anywhere within the type. Parquet has no type for intervals with
+/// nanoseconds, and workers only convert whole columns.
+fn contains_interval(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Interval(_) => true,
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => contains_interval(item.data_type()),
+        DataType::Struct(fields) => fields
+            .iter()
+            .any(|field| contains_interval(field.data_type())),
+        _ => false,
+    }
 }
 
 /// Replaces those parts of a type that nodes cannot send to each other unchanged: see
@@ -280,6 +297,15 @@ pub(super) fn table_definition(
         .iter()
         .map(|key| column("sort_key", key))
         .collect::<Result<Vec<_>>>()?;
+    for key in &sort_key {
+        let field = schema.field(*key);
+        if *field.data_type() == INTERVAL {
+            return Err(Error::invalid(format!(
+                "table {name}, column {}: an INTERVAL cannot be a sort key, because different intervals can be equally long; use a DURATION or a number",
+                field.name()
+            )));
+        }
+    }
     Ok(TableDefinition {
         name: name.clone(),
         schema,

@@ -3,10 +3,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::sync::Mutex;
 use volary_catalog::{IfExists, RelationName, Table};
+use volary_exec::uuids::{UUID, UUID_EXTENSION};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
@@ -147,7 +148,8 @@ async fn create(
             .set(option, value.clone(), value)
             .map_err(|error| error.at(format!("table {name}")))?;
     }
-    let schema = stored_schema(context.shape, &name.to_string(), &rows.schema)?;
+    let schema = without_other_uuids(&rows.schema);
+    let schema = stored_schema(context.shape, &name.to_string(), &schema)?;
     let definition = table_definition(name, schema, &options)?;
     let live = placeable_workers(engine)?;
     let if_exists = match ingest.if_exists {
@@ -181,6 +183,20 @@ async fn create(
             }
         }
     }
+}
+
+/// Returns the columns with a binary type for those of 16 bytes that the client does not declare to
+/// be UUIDs. They may be hashes, for example.
+fn without_other_uuids(schema: &Schema) -> Schema {
+    let fields = schema.fields().iter().map(|field| {
+        let field = field.as_ref().clone();
+        if *field.data_type() == UUID && field.extension_type_name() != Some(UUID_EXTENSION) {
+            field.with_data_type(DataType::BinaryView)
+        } else {
+            field
+        }
+    });
+    Schema::new(fields.collect::<Vec<_>>())
 }
 
 /// Splits the rows into the session's number of target partitions and fits them to the table.

@@ -13,13 +13,14 @@ use datafusion::datasource::provider_as_source;
 use datafusion::error::Result as DfResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{
-    DmlStatement, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, Values,
+    DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder, Projection, Values,
 };
 use datafusion::physical_plan::EmptyRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use futures::stream::{BoxStream, StreamExt};
 use parking_lot::Mutex;
+use volary_exec::text_casts::cast_expression;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
 
@@ -168,7 +169,7 @@ impl ParameterColumns {
             };
             let column = Expr::Column(Column::from_name(parameter_name(index + 1)));
             Ok(Transformed::yes(match self.casts.get(index) {
-                Some(Some(wanted)) => column.cast_to(wanted, scan.schema())?,
+                Some(Some(wanted)) => cast_expression(column, wanted, scan.schema())?,
                 _ => column,
             }))
         });
@@ -221,7 +222,7 @@ fn streaming_input(
     let scan = LogicalPlanBuilder::scan("parameters", source, None)?.build()?;
     let expressions = row.iter().zip(schema.fields()).map(|(expression, field)| {
         let expression = columns.replace_parameters(expression.clone(), &scan)?;
-        let cast = expression.cast_to(field.data_type(), scan.schema())?;
+        let cast = cast_expression(expression, field.data_type(), scan.schema())?;
         Ok(cast.alias(field.name()))
     });
     let expressions = expressions.collect::<DfResult<Vec<_>>>()?;

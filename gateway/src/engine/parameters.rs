@@ -12,10 +12,9 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ParamValues, ScalarValue};
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::Placeholder;
-use datafusion::logical_expr::{
-    BinaryExpr, DmlStatement, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder,
-};
+use datafusion::logical_expr::{BinaryExpr, DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder};
 use volary_exec::instants::cast_in_zone;
+use volary_exec::text_casts::{cast_column, cast_expression};
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use super::parameter_types::types_by_place;
@@ -252,9 +251,12 @@ fn cast_if_unchanged(
         safe: false,
         ..CastOptions::default()
     };
-    let cast = match cast_in_zone(column, wanted, zone, |column, wanted| {
-        cast_with_options(column, wanted, &strict)
-    }) {
+    let cast = |column: &ArrayRef, wanted: &DataType| {
+        cast_column(column, wanted, |column, wanted| {
+            cast_with_options(column, wanted, &strict)
+        })
+    };
+    let cast = match cast_in_zone(column, wanted, zone, cast) {
         Ok(cast) => cast,
         // The value is out of the type's range.
         Err(_) if are_numbers(column, wanted) => return Ok(given),
@@ -310,7 +312,7 @@ fn cast_input(plan: LogicalPlan, planned: &DFSchema) -> DfResult<LogicalPlan> {
         .zip(types)
         .map(|((qualifier, field), data_type)| {
             let column = Expr::Column(Column::from((qualifier, field)));
-            Ok(column.cast_to(data_type, &schema)?.alias(field.name()))
+            Ok(cast_expression(column, data_type, &schema)?.alias(field.name()))
         })
         .collect::<DfResult<Vec<_>>>()?;
     let rows = LogicalPlanBuilder::new_from_arc(statement.input)

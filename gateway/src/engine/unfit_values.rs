@@ -4,6 +4,7 @@
 use datafusion::arrow::datatypes::DataType;
 use datafusion::logical_expr::{Expr, LogicalPlan, Values};
 use datafusion::scalar::ScalarValue;
+use volary_exec::text_casts::cast_value;
 use volary_flight_proto::{Error, SqlState};
 
 use crate::sql_type::sql_type_name;
@@ -18,7 +19,7 @@ pub(super) fn unfit_value_error(rows: &LogicalPlan, table: &str) -> Option<Error
         };
         let unfit = values.values.iter().find_map(|row| {
             let value = literal(row.get(position)?, wanted)?;
-            value.cast_to(wanted).err().map(|_| value)
+            cast_value(value, wanted).err().map(|_| value)
         });
         if let Some(value) = unfit {
             let (quote, sqlstate) = if value.data_type().is_string() {

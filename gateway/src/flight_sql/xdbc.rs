@@ -6,6 +6,13 @@ use arrow_flight::sql::{
 };
 use volary_flight_proto::Result;
 
+/// Most digits of a decimal.
+const MAX_DECIMAL_DIGITS: i32 = 76;
+/// Most digits after the point of a second.
+const MAX_FRACTION_DIGITS: i32 = 9;
+/// Number of letters of the longest interval as a text.
+const MAX_INTERVAL_LETTERS: i32 = 75;
+
 /// Returns the columns of the answer.
 pub(super) fn schema() -> SchemaRef {
     XdbcTypeInfoDataBuilder::new().schema()
@@ -20,16 +27,11 @@ pub(super) fn rows(command: CommandGetXdbcTypeInfo) -> Result<RecordBatch> {
     Ok(command.into_builder(&builder.build()?).build()?)
 }
 
+/// Returns all types. Among those of one number, the type that tools should prefer comes first.
 fn types() -> Vec<XdbcTypeInfo> {
     use XdbcDataType as Xdbc;
-    let timestamp = XdbcTypeInfo {
-        sql_data_type: Xdbc::XdbcDatetime,
-        datetime_subcode: Some(XdbcDatetimeSubcode::XdbcSubcodeTimestamp),
-        minimum_scale: Some(0),
-        maximum_scale: Some(9),
-        ..quoted("TIMESTAMP", Xdbc::XdbcTimestamp, 29)
-    };
-    vec![
+    use XdbcDatetimeSubcode as Subcode;
+    let numbers = [
         number("TINYINT", Xdbc::XdbcTinyint, 3, 10),
         number("SMALLINT", Xdbc::XdbcSmallint, 5, 10),
         number("INTEGER", Xdbc::XdbcInteger, 10, 10),
@@ -37,32 +39,118 @@ fn types() -> Vec<XdbcTypeInfo> {
         number("REAL", Xdbc::XdbcReal, 24, 2),
         number("DOUBLE", Xdbc::XdbcDouble, 53, 2),
         XdbcTypeInfo {
-            create_params: Some(vec!["precision".to_owned(), "scale".to_owned()]),
-            minimum_scale: Some(0),
-            maximum_scale: Some(38),
-            ..number("DECIMAL", Xdbc::XdbcDecimal, 38, 10)
+            create_params: created_with(&["precision", "scale"]),
+            minimum_scale: Some(-MAX_DECIMAL_DIGITS),
+            maximum_scale: Some(MAX_DECIMAL_DIGITS),
+            ..number("DECIMAL", Xdbc::XdbcDecimal, MAX_DECIMAL_DIGITS, 10)
         },
+        // Clients read these as the next larger types.
+        unsigned("TINYINT UNSIGNED", Xdbc::XdbcSmallint, 3),
+        unsigned("SMALLINT UNSIGNED", Xdbc::XdbcInteger, 5),
+        unsigned("INTEGER UNSIGNED", Xdbc::XdbcBigint, 10),
+        unsigned("BIGINT UNSIGNED", Xdbc::XdbcDecimal, 20),
         plain("BOOLEAN", Xdbc::XdbcBit, 1),
+    ];
+    let texts = [
+        text("VARCHAR", Xdbc::XdbcVarchar),
+        text("NVARCHAR", Xdbc::XdbcWvarchar),
+        text("CHAR", Xdbc::XdbcChar),
         XdbcTypeInfo {
-            case_sensitive: true,
-            ..quoted("VARCHAR", Xdbc::XdbcVarchar, i32::MAX)
+            create_params: None,
+            ..text("CLOB", Xdbc::XdbcLongvarchar)
         },
         XdbcTypeInfo {
-            literal_prefix: Some("X'".to_owned()),
-            ..quoted("BYTEA", Xdbc::XdbcVarbinary, i32::MAX)
+            create_params: None,
+            ..text("JSON", Xdbc::XdbcLongvarchar)
         },
+        // Clients get a UUID as a text. There is no number for it.
+        quoted("UUID", Xdbc::XdbcChar, 36),
+    ];
+    let bytes = [
+        binary("BYTEA", Xdbc::XdbcVarbinary, None),
+        binary("BINARY", Xdbc::XdbcBinary, created_with(&["length"])),
+        binary("BLOB", Xdbc::XdbcLongvarbinary, None),
+    ];
+    // The size is that of the longest text: with nine digits after the point of a second.
+    let times = [
         XdbcTypeInfo {
             sql_data_type: Xdbc::XdbcDatetime,
-            datetime_subcode: Some(XdbcDatetimeSubcode::XdbcSubcodeYear),
+            datetime_subcode: Some(Subcode::XdbcSubcodeYear),
             ..quoted("DATE", Xdbc::XdbcDate, 10)
         },
+        time("TIME", Xdbc::XdbcTime, Subcode::XdbcSubcodeTime, 18),
+        time(
+            "TIMESTAMP",
+            Xdbc::XdbcTimestamp,
+            Subcode::XdbcSubcodeTimestamp,
+            29,
+        ),
+        time(
+            "TIMESTAMP WITH TIME ZONE",
+            Xdbc::XdbcTimestamp,
+            Subcode::XdbcSubcodeTimestampWithTimezone,
+            35,
+        ),
+    ];
+    let lengths = [
         XdbcTypeInfo {
-            sql_data_type: Xdbc::XdbcDatetime,
-            datetime_subcode: Some(XdbcDatetimeSubcode::XdbcSubcodeTime),
-            ..quoted("TIME", Xdbc::XdbcTime, 18)
+            literal_prefix: Some("INTERVAL '".to_owned()),
+            interval_precision: Some(MAX_FRACTION_DIGITS),
+            ..quoted("INTERVAL", Xdbc::XdbcInterval, MAX_INTERVAL_LETTERS)
         },
-        timestamp,
-    ]
+        XdbcTypeInfo {
+            create_params: created_with(&["precision"]),
+            minimum_scale: Some(0),
+            maximum_scale: Some(MAX_FRACTION_DIGITS),
+            ..quoted("DURATION", Xdbc::XdbcInterval, MAX_INTERVAL_LETTERS)
+        },
+    ];
+    let types = numbers.into_iter().chain(texts).chain(bytes);
+    types.chain(times).chain(lengths).collect()
+}
+
+/// Returns the names of what is written in parentheses behind the name of a type.
+fn created_with(parameters: &[&str]) -> Option<Vec<String>> {
+    Some(parameters.iter().map(|name| (*name).to_owned()).collect())
+}
+
+fn text(name: &str, data_type: XdbcDataType) -> XdbcTypeInfo {
+    XdbcTypeInfo {
+        case_sensitive: true,
+        create_params: created_with(&["length"]),
+        ..quoted(name, data_type, i32::MAX)
+    }
+}
+
+fn binary(name: &str, data_type: XdbcDataType, create_params: Option<Vec<String>>) -> XdbcTypeInfo {
+    XdbcTypeInfo {
+        literal_prefix: Some("X'".to_owned()),
+        create_params,
+        ..quoted(name, data_type, i32::MAX)
+    }
+}
+
+fn time(
+    name: &str,
+    data_type: XdbcDataType,
+    subcode: XdbcDatetimeSubcode,
+    column_size: i32,
+) -> XdbcTypeInfo {
+    XdbcTypeInfo {
+        sql_data_type: XdbcDataType::XdbcDatetime,
+        datetime_subcode: Some(subcode),
+        create_params: created_with(&["precision"]),
+        minimum_scale: Some(0),
+        maximum_scale: Some(MAX_FRACTION_DIGITS),
+        ..quoted(name, data_type, column_size)
+    }
+}
+
+fn unsigned(name: &str, data_type: XdbcDataType, digits: i32) -> XdbcTypeInfo {
+    XdbcTypeInfo {
+        unsigned_attribute: Some(true),
+        ..number(name, data_type, digits, 10)
+    }
 }
 
 fn plain(name: &str, data_type: XdbcDataType, column_size: i32) -> XdbcTypeInfo {
@@ -111,7 +199,8 @@ mod tests {
             data_type: Some(-5),
         })
         .unwrap();
-        assert_eq!(bigint.column(0).as_string::<i32>().value(0), "BIGINT");
-        assert_eq!(bigint.num_rows(), 1);
+        let names = bigint.column(0).as_string::<i32>();
+        let names: Vec<_> = names.iter().flatten().collect();
+        assert_eq!(names, ["BIGINT", "INTEGER UNSIGNED"]);
     }
 }

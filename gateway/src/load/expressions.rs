@@ -10,12 +10,11 @@ use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result as DfResult};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::simplify::SimplifyContext;
-use datafusion::logical_expr::{
-    EmptyRelation, Expr, ExprSchemable, LogicalPlan, Projection, Volatility,
-};
+use datafusion::logical_expr::{EmptyRelation, Expr, LogicalPlan, Projection, Volatility};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast::{ExprWithAlias, visit_relations};
+use volary_exec::text_casts::cast_expression;
 use volary_flight_proto::{Error, Result};
 
 use crate::sql::syntax::parse_expression;
@@ -53,7 +52,7 @@ pub(crate) fn parse(state: &SessionState, schema: &Schema, text: &str) -> Result
 /// `INVALID_ARGUMENT` if there is no such cast.
 pub(crate) fn cast(expression: Expr, schema: &Schema, wanted: &DataType) -> Result<Expr> {
     let columns = DFSchema::try_from(schema.clone())?;
-    Ok(expression.cast_to(wanted, &columns)?)
+    Ok(cast_expression(expression, wanted, &columns)?)
 }
 
 fn unsupported_part(expression: &Expr) -> Option<&'static str> {

@@ -5,6 +5,8 @@ use datafusion::common::{Result, plan_err};
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, ExactNumberInfo, TimezoneInfo};
 use volary_exec::instants::UTC;
+use volary_exec::intervals::INTERVAL;
+use volary_exec::uuids::UUID;
 
 use crate::sql_type::decimal_type;
 
@@ -13,6 +15,8 @@ const MAX_FRACTION_DIGITS: u64 = 9;
 /// Digits after the point of a second in a type that does not say how many it has. Nanoseconds
 /// would leave out all years before 1677 and after 2262.
 const DEFAULT_FRACTION_DIGITS: u64 = 6;
+/// The name of the type of differences between timestamps, which the parser does not know.
+pub(crate) const DURATION: &str = "DURATION";
 /// Digits of a decimal that does not say how many it has: all digits, and those after the point.
 const DEFAULT_DECIMAL: (u64, i64) = (38, 10);
 
@@ -66,6 +70,15 @@ fn planned_type(sql_type: &SqlType) -> Result<Option<DataType>> {
         | SqlType::MediumBlob
         | SqlType::LongBlob => DataType::Binary,
         SqlType::Bit(None | Some(1)) => DataType::Boolean,
+        SqlType::Uuid => UUID,
+        // Qualifiers such as YEAR TO MONTH are not checked, and neither are lengths of texts.
+        SqlType::Interval { precision, .. } => {
+            unit(sql_type, *precision)?;
+            INTERVAL
+        }
+        SqlType::Custom(name, modifiers) if name.to_string().eq_ignore_ascii_case(DURATION) => {
+            DataType::Duration(duration_unit(sql_type, modifiers)?)
+        }
         SqlType::MediumInt(_) => DataType::Int32,
         SqlType::MediumIntUnsigned(_) => DataType::UInt32,
         SqlType::Signed | SqlType::SignedInteger => DataType::Int64,
@@ -86,6 +99,15 @@ fn unit(sql_type: &SqlType, digits: Option<u64>) -> Result<TimeUnit> {
         4..=6 => Ok(TimeUnit::Microsecond),
         7..=MAX_FRACTION_DIGITS => Ok(TimeUnit::Nanosecond),
         _ => plan_err!("{sql_type} has too many digits; use at most {MAX_FRACTION_DIGITS}"),
+    }
+}
+
+/// Returns the unit of a DURATION, whose only modifier is its number of digits.
+fn duration_unit(sql_type: &SqlType, modifiers: &[String]) -> Result<TimeUnit> {
+    match modifiers {
+        [] => unit(sql_type, None),
+        [digits] if let Ok(digits) = digits.parse() => unit(sql_type, Some(digits)),
+        _ => plan_err!("{sql_type} does not exist; write DURATION(6) or DURATION"),
     }
 }
 

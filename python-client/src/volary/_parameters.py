@@ -59,7 +59,7 @@ def rows_to_batches(rows: Sequence[Sequence[Any]]) -> list[pa.RecordBatch]:
 
 
 def _column(position: int, value: Any) -> pa.Array[Any]:
-    # The server has no type for UUIDs. It compares their text.
+    # A text is compared with columns of texts, too.
     if isinstance(value, uuid.UUID):
         value = str(value)
     try:

@@ -14,6 +14,7 @@ from ._frames import to_pandas, to_polars
 from ._preview import ROWS, preview, preview_html
 from ._statistics import Statistics
 from ._stream import Stream
+from ._value import values_of
 from .errors import Error
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ class Result:
     def rows(self) -> list[tuple[Any, ...]]:
         """Returns all rows as tuples of Python values."""
         table = self.to_arrow()
-        return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        columns = (values_of(column, field) for column, field in zip(table.columns, table.schema, strict=True))
+        return list(zip(*columns, strict=True))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Returns the batches as they arrive, each of them once. Closing the iterator early ends the query on the

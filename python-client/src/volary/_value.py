@@ -1,5 +1,6 @@
-"""Converts a value to an Arrow array of one row, with the same result as `pa.array`, but without calling it for the
-usual types.
+"""Converts values between Python and Arrow.
+
+`array_of` gives the same result as `pa.array`, but does not call it for the usual types.
 
 `pa.array` imports pandas before it looks at a value, if pandas is installed. The first parameter of a program would
 then take many times as long as its first query.
@@ -8,12 +9,16 @@ then take many times as long as its first query.
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+
+# The key in the metadata of a column for the name of its SQL type.
+_TYPE_NAME = b"ARROW:FLIGHT:SQL:TYPE_NAME"
 
 _FIRST_DAY = date(1970, 1, 1)
 _FIRST_INSTANT = datetime(1970, 1, 1)
@@ -29,6 +34,14 @@ def array_of(value: Any) -> pa.Array[Any]:
             return array
     converted: pa.Array[Any] = pa.array([value])
     return converted
+
+
+def values_of(column: pa.Array[Any] | pa.ChunkedArray[Any], field: pa.Field[Any]) -> list[Any]:
+    """Returns the values of a column of a result as Python values. UUIDs arrive as texts with a mark."""
+    values: list[Any] = column.to_pylist()
+    if field.type == pa.string() and (field.metadata or {}).get(_TYPE_NAME) == b"UUID":
+        return [None if value is None else uuid.UUID(value) for value in values]
+    return values
 
 
 def _fixed(kind: pa.DataType, layout: str, value: Any) -> pa.Array[Any]:

@@ -22,7 +22,7 @@ use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 
 use super::relay::MemberRelay;
 use crate::scan::SegmentSource;
-use crate::segment::{SegmentReaders, may_have_several_pages};
+use crate::segment::{SegmentReaders, may_have_several_pages, stored_schema, with_intervals};
 use crate::storage::{CountedRows, Segment, Storage};
 
 /// The shards and values that a fragment is bound to for one ticket.
@@ -184,21 +184,19 @@ impl Binder {
             self.runtime_env.object_store(&store)?,
             self.runtime_env.cache_manager.get_file_metadata_cache(),
         ));
-        let source = ParquetSource::new(TableSchema::from(schema))
+        let source = ParquetSource::new(TableSchema::from(stored_schema(&schema)))
             .with_table_parquet_options(parquet)
             .with_pushdown_filters(scan.late_materialisation)
             .with_parquet_file_reader_factory(Arc::<SegmentReaders>::clone(&readers));
         let source = SegmentSource::new(source, readers);
-        let projection = scan
-            .projection
-            .iter()
-            .map(|column| *column as usize)
-            .collect();
+        let projection = scan.projection.iter().map(|column| *column as usize);
+        let projection: Vec<_> = projection.collect();
         let config = FileScanConfigBuilder::new(store, Arc::new(source))
             .with_file_groups(groups)
-            .with_projection_indices(Some(projection))?
+            .with_projection_indices(Some(projection.clone()))?
             .build();
-        Ok(DataSourceExec::from_data_source(config))
+        let scan = DataSourceExec::from_data_source(config);
+        Ok(with_intervals(scan, &schema, &projection)?)
     }
 
     fn files(&self, scan: &ShardScan) -> Result<Files> {

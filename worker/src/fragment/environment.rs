@@ -11,9 +11,12 @@ use datafusion::prelude::SessionContext;
 use parking_lot::Mutex;
 use volary_exec::date_trunc::date_trunc;
 use volary_exec::instants;
+use volary_exec::intervals;
 use volary_exec::math_order;
 use volary_exec::single_row::single_row;
+use volary_exec::text_casts;
 use volary_exec::timestamp_diff::timestamp_diff;
+use volary_exec::uuids::random_uuid;
 use volary_exec::value_limit::{self, ValueLimit};
 use volary_flight_proto::fragment::Fragment;
 use volary_node::memory::ByteLimit;
@@ -72,12 +75,15 @@ impl FragmentEnvironments {
             .into_iter()
             .chain(instants::functions())
             .chain(math_order::functions())
+            .chain(text_casts::functions())
             .chain([date_trunc(), single_row(), timestamp_diff()])
+            .chain([intervals::length(), random_uuid()])
         {
             session.register_udf(ScalarUDF::clone(&function));
         }
         let aggregates = state.aggregate_functions().values();
-        for function in value_limit::bounded_aggregates(aggregates, self.value_limit) {
+        let bounded = value_limit::bounded_aggregates(aggregates, self.value_limit);
+        for function in bounded.into_iter().chain(intervals::aggregates()) {
             session.register_udaf(AggregateUDF::clone(&function));
         }
         let environment = session.task_ctx();

@@ -6,6 +6,8 @@
 
 /// Records the number of the format in a segment's file, and reads it.
 mod format;
+/// Stores intervals in a form that Parquet has.
+mod intervals;
 /// Keeps the checksums of the pages and bloom filters of a segment in the metadata of its file.
 mod page_checksums;
 /// Takes the checksums of pages when the Parquet writer takes the pages from their store to write
@@ -20,6 +22,7 @@ mod schema;
 /// Writes the file of a segment, with its checksums.
 mod writer;
 
+pub(crate) use intervals::{stored_schema, with_intervals};
 pub(crate) use page_checksums::{Damage, PageChecksums};
 pub(crate) use properties::{ORDER, SegmentProperties, may_have_several_pages};
 pub(crate) use reader::SegmentReaders;

@@ -13,6 +13,7 @@ use parquet::schema::types::ColumnPath;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::format::format_entry;
+use super::intervals::stored_schema;
 use super::schema::schema_entry;
 use crate::config;
 use crate::storage::ChecksummedFile;
@@ -42,6 +43,7 @@ const CREATED_BY: &str = concat!("volary version ", env!("CARGO_PKG_VERSION"));
 /// How the files of a table's segments are written.
 #[derive(Debug)]
 pub(crate) struct SegmentProperties {
+    /// The columns of the files.
     schema: SchemaRef,
     options: ArrowWriterOptions,
     /// Size above which a shard continues in another file, in bytes.
@@ -69,6 +71,7 @@ impl SegmentProperties {
                 source,
             )
         })?;
+        let schema = &stored_schema(schema);
         let sorting = sorting_columns(schema, sort_key).map_err(|source| {
             invalid("a column's type cannot be stored in Parquet files", source)
         })?;
@@ -116,6 +119,11 @@ impl SegmentProperties {
                 .with_skip_arrow_metadata(true),
             segment_bytes: config.segment.bytes(),
         })
+    }
+
+    /// Returns the columns of the files.
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
     }
 
     /// Creates a writer of the table's columns. It keeps pages in `pages` until a row group is

@@ -5,11 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use parquet::arrow::ArrowWriter;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::RowGroupMetaData;
 use volary_flight_proto::Error;
 
+use super::intervals::{has_intervals, to_stored};
 use super::page_checksums::PageChecksums;
 use super::pages::WrittenPages;
 use super::properties::SegmentProperties;
@@ -18,6 +20,8 @@ use crate::storage::{ChecksummedFile, SegmentChecksums};
 /// A Parquet file that is being written.
 pub(crate) struct SegmentFileWriter {
     parquet: ArrowWriter<ChecksummedFile>,
+    /// The columns of the file.
+    schema: SchemaRef,
     pages: WrittenPages,
     /// The file that `parquet` writes. Bloom filters are read from it again.
     file: File,
@@ -30,13 +34,18 @@ impl SegmentFileWriter {
         let checksummed = ChecksummedFile::new(file.try_clone()?);
         Ok(Self {
             parquet: properties.writer(checksummed, Arc::new(pages.clone()))?,
+            schema: Arc::clone(properties.schema()),
             pages,
             file,
         })
     }
 
     pub(crate) fn write(&mut self, rows: &RecordBatch) -> Result<()> {
-        self.parquet.write(rows)
+        if !has_intervals(rows) {
+            return self.parquet.write(rows);
+        }
+        let rows = to_stored(rows, &self.schema)?;
+        self.parquet.write(&rows)
     }
 
     /// Returns the memory of the rows that are not in the file yet, in bytes.

@@ -5,6 +5,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
 use datafusion::logical_expr::Accumulator;
+use volary_exec::uuids::UUID;
 use volary_flight_proto::write::ColumnWritten;
 use volary_flight_proto::{Result, ipc};
 
@@ -104,6 +105,7 @@ impl ColumnStatistics {
 fn has_bounds(data_type: &DataType) -> bool {
     data_type.is_integer()
         || data_type.is_floating()
+        || *data_type == UUID
         || matches!(
             data_type,
             DataType::Decimal32(..)
@@ -113,6 +115,7 @@ fn has_bounds(data_type: &DataType) -> bool {
                 | DataType::Date32
                 | DataType::Date64
                 | DataType::Timestamp(..)
+                | DataType::Duration(..)
                 | DataType::Utf8
                 | DataType::LargeUtf8
                 | DataType::Utf8View

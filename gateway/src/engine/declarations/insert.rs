@@ -1,11 +1,26 @@
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::common::Column;
+use datafusion::logical_expr::{Expr as Planned, LogicalPlan, LogicalPlanBuilder, cast};
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, Insert, ObjectName, Query, SetExpr, TableObject, Value, Values,
+    CastKind, DataType as SqlType, Expr, Ident, Insert, ObjectName, Query, SetExpr, TableObject,
+    Value, ValueWithSpan, Values,
 };
+use datafusion::sql::sqlparser::tokenizer::Span;
 use volary_catalog::{CatalogState, Table};
+use volary_exec::text_casts::{is_own_cast, is_read_by_own_cast};
 use volary_flight_proto::Result;
 
 use crate::sql::names::{WrittenName, identifier};
 use crate::sql::syntax::{parse_expression, parse_query};
+use crate::sql::types::DURATION;
+use crate::sql_type::fraction_digits;
+
+const NULL: Expr = Expr::Value(ValueWithSpan {
+    value: Value::Null,
+    span: Span::empty(),
+});
 
 /// Adds the columns that the INSERT leaves out and that have defaults. Replaces DEFAULT within
 /// VALUES, and DEFAULT VALUES, by the defaults. `schema` is the current schema of the session. If
@@ -28,6 +43,8 @@ pub(in crate::engine) fn fill_in(
         insert.columns = vec![column_name(table, 0)];
     }
     let listed = listed_columns(table, insert);
+    let types = listed.iter().map(|column| type_of(table, *column));
+    let types: Vec<_> = types.collect();
     let mut added = Vec::new();
     if !insert.columns.is_empty() {
         for column in table.declarations().defaults.keys() {
@@ -41,15 +58,107 @@ pub(in crate::engine) fn fill_in(
         return Ok(added);
     };
     for row in &mut rows.rows {
-        for (item, column) in row.content.iter_mut().zip(&listed) {
+        for ((item, column), data_type) in row.content.iter_mut().zip(&listed).zip(&types) {
             if is_default(item) {
                 *item = default_of(table, *column)?;
+            } else if let Some(data_type) = data_type
+                && may_need_cast(item, data_type)
+            {
+                *item = explicit_cast(std::mem::replace(item, NULL), data_type);
             }
         }
         // A row of another length stays wrong, so that the planner refuses it.
         row.content.extend(added.iter().cloned());
     }
     Ok(Vec::new())
+}
+
+/// Returns the types of the columns that get the items of a row. `None` for a column that the table
+/// does not have.
+pub(in crate::engine) fn listed_types(
+    catalog: &CatalogState,
+    schema: &str,
+    insert: &Insert,
+) -> Vec<Option<DataType>> {
+    let Some(table) = target(catalog, schema, insert) else {
+        return Vec::new();
+    };
+    let listed = listed_columns(table, insert).into_iter();
+    listed.map(|column| type_of(table, column)).collect()
+}
+
+/// Casts the columns whose casts Arrow does not make, such as texts that are inserted into a column
+/// of UUIDs. The planner would refuse them. For `wanted` see [`listed_types`].
+///
+/// # Errors
+/// The errors of planning.
+pub(in crate::engine) fn cast_columns(
+    rows: LogicalPlan,
+    wanted: &[Option<DataType>],
+) -> Result<LogicalPlan> {
+    let schema = Arc::clone(rows.schema());
+    let needs_cast = |from: &DataType, to: &Option<DataType>| {
+        to.as_ref().is_some_and(|to| is_own_cast(from, to))
+    };
+    let mut fields = schema.fields().iter().zip(wanted);
+    if !fields.any(|(field, to)| needs_cast(field.data_type(), to)) {
+        return Ok(rows);
+    }
+    let columns = schema
+        .iter()
+        .enumerate()
+        .map(|(position, (qualifier, field))| {
+            let column = Planned::Column(Column::from((qualifier, field)));
+            match wanted.get(position).and_then(Option::as_ref) {
+                Some(to) if is_own_cast(field.data_type(), to) => {
+                    cast(column, to.clone()).alias(field.name())
+                }
+                _ => column,
+            }
+        });
+    Ok(LogicalPlanBuilder::from(rows)
+        .project(columns.collect::<Vec<_>>())?
+        .build()?)
+}
+
+fn type_of(table: &Table, column: Option<usize>) -> Option<DataType> {
+    Some(table.schema().field(column?).data_type().clone())
+}
+
+/// Returns whether an item of VALUES may have to be cast explicitly. DataFusion refuses casts that
+/// Arrow does not make. The planner casts parameters.
+fn may_need_cast(item: &Expr, column: &DataType) -> bool {
+    match item {
+        Expr::Value(value) => match &value.value {
+            Value::Placeholder(_) | Value::Null => false,
+            _ => is_read_by_own_cast(column),
+        },
+        // Any expression may be a UUID.
+        _ => is_read_by_own_cast(column) || column.is_string(),
+    }
+}
+
+/// Returns a cast of the item to the type of the column, for which [`may_need_cast`] is true.
+fn explicit_cast(item: Expr, column: &DataType) -> Expr {
+    let data_type = match column {
+        DataType::Interval(_) => SqlType::Interval {
+            fields: None,
+            precision: None,
+        },
+        DataType::Duration(unit) => {
+            let name = ObjectName::from(Ident::new(DURATION));
+            SqlType::Custom(name, vec![fraction_digits(*unit).to_string()])
+        }
+        text if text.is_string() => SqlType::Varchar(None),
+        _ => SqlType::Uuid,
+    };
+    Expr::Cast {
+        kind: CastKind::Cast,
+        expr: Box::new(item),
+        data_type,
+        array: false,
+        format: None,
+    }
 }
 
 fn target<'a>(catalog: &'a CatalogState, schema: &str, insert: &Insert) -> Option<&'a Table> {
@@ -81,10 +190,17 @@ fn column_name(table: &Table, column: usize) -> ObjectName {
 
 /// Returns the default of a column, or NULL if it has none.
 fn default_of(table: &Table, column: Option<usize>) -> Result<Expr> {
-    match column.and_then(|column| table.declarations().defaults.get(&column)) {
-        Some(text) => Ok(Expr::Nested(Box::new(parse_expression(text)?))),
-        None => Ok(Expr::Value(Value::Null.into())),
-    }
+    let text = column.and_then(|column| table.declarations().defaults.get(&column));
+    let Some(text) = text else {
+        return Ok(NULL);
+    };
+    let default = Expr::Nested(Box::new(parse_expression(text)?));
+    Ok(match type_of(table, column) {
+        Some(data_type) if may_need_cast(&default, &data_type) => {
+            explicit_cast(default, &data_type)
+        }
+        _ => default,
+    })
 }
 
 fn values_of(query: &mut Box<Query>) -> Option<&mut Values> {

@@ -2,24 +2,29 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, Fields, UnionFields};
 
+use volary_exec::uuids::{UUID, UUID_EXTENSION};
+
 use super::TypeProfile;
+use super::name::TYPE_NAME;
+use crate::sql_type::sql_type_name;
 
 const EXTENSION_NAME: &str = "ARROW:extension:name";
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
-const UUID_EXTENSION: &str = "arrow.uuid";
 
 /// Number of decimal digits of the largest UInt64.
 const UINT64_DIGITS: u8 = 20;
 
 /// Returns the field that a client is sent in the place of `field`.
 pub(in crate::flight_sql) fn map_field(profile: TypeProfile, field: &Field) -> Field {
-    let data_type = if profile == TypeProfile::Classic && is_uuid(field) {
-        DataType::Utf8
-    } else {
-        map_type(profile, field.data_type())
-    };
+    let data_type = map_type(profile, field.data_type());
     let mut metadata = field.metadata().clone();
     let mut nullable = field.is_nullable();
+    if data_type == UUID {
+        metadata.insert(EXTENSION_NAME.to_owned(), UUID_EXTENSION.to_owned());
+    } else if *field.data_type() == UUID {
+        // Clients that know UUIDs can find out that this text is one.
+        metadata.insert(TYPE_NAME.to_owned(), sql_type_name(&UUID));
+    }
     if data_type != *field.data_type() {
         // An extension type is bound to its storage type. Clients refuse a schema that has the
         // extension on another storage type.
@@ -76,6 +81,7 @@ fn map_type(profile: TypeProfile, data_type: &DataType) -> DataType {
 fn classic_leaf(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Utf8View | DataType::LargeUtf8 | DataType::Null => DataType::Utf8,
+        uuid if *uuid == UUID => DataType::Utf8,
         DataType::BinaryView | DataType::LargeBinary => DataType::Binary,
         DataType::UInt8 => DataType::Int16,
         DataType::UInt16 => DataType::Int32,
@@ -119,12 +125,4 @@ fn map_members(profile: TypeProfile, fields: &UnionFields) -> UnionFields {
         .iter()
         .map(|(id, field)| (id, map_child(profile, field)))
         .collect()
-}
-
-fn is_uuid(field: &Field) -> bool {
-    matches!(field.data_type(), DataType::FixedSizeBinary(16))
-        && field
-            .metadata()
-            .get(EXTENSION_NAME)
-            .is_some_and(|name| name == UUID_EXTENSION)
 }

@@ -19,7 +19,7 @@
 //! | UInt64 | Decimal128(20, 0) | as it is |
 //! | Null | Utf8 | as it is |
 //! | Map | entries named `key` and `value` | as it is |
-//! | UUID (extension of FixedSizeBinary(16)) | Utf8 | as it is |
+//! | FixedSizeBinary(16), which is a UUID | Utf8 with the type name `UUID` | with the extension `arrow.uuid` |
 //!
 //! Nested types are mapped at any depth. Types that are not in the table stay as they are, and so
 //! do time zones. `volary_exec::client_rows` converts the rows.

@@ -7,7 +7,8 @@ use crate::sql_type::sql_type_name;
 const CATALOG_NAME: &str = "ARROW:FLIGHT:SQL:CATALOG_NAME";
 const SCHEMA_NAME: &str = "ARROW:FLIGHT:SQL:DB_SCHEMA_NAME";
 const TABLE_NAME: &str = "ARROW:FLIGHT:SQL:TABLE_NAME";
-const TYPE_NAME: &str = "ARROW:FLIGHT:SQL:TYPE_NAME";
+/// Key of the SQL name of a column's type.
+pub(super) const TYPE_NAME: &str = "ARROW:FLIGHT:SQL:TYPE_NAME";
 const PRECISION: &str = "ARROW:FLIGHT:SQL:PRECISION";
 const SCALE: &str = "ARROW:FLIGHT:SQL:SCALE";
 

@@ -189,22 +189,33 @@ fn map_entries_are_named_key_and_value() {
 }
 
 #[test]
-fn uuids_become_text_and_lose_their_extension() {
+fn uuids_become_text_or_get_their_extension() {
     let bytes = FixedSizeBinaryArray::try_from_iter([[0x11_u8; 16]].into_iter()).unwrap();
-    let extension = HashMap::from([
+    let metadata = HashMap::from([
         ("ARROW:extension:name".to_owned(), "arrow.uuid".to_owned()),
         ("ARROW:extension:metadata".to_owned(), String::new()),
         ("comment".to_owned(), "stays".to_owned()),
     ]);
-    let field = Field::new("c", DataType::FixedSizeBinary(16), false).with_metadata(extension);
+    let field = Field::new("c", DataType::FixedSizeBinary(16), false).with_metadata(metadata);
     let (field, column) = sent(TypeProfile::Classic, field, Arc::new(bytes.clone()));
     assert_eq!(
         column.as_string::<i32>().value(0),
         "11111111-1111-1111-1111-111111111111"
     );
-    assert_eq!(field.metadata().keys().collect::<Vec<_>>(), ["comment"]);
-    // Sixteen bytes that are not a UUID stay bytes.
-    assert_eq!(classic(bytes).data_type(), &DataType::FixedSizeBinary(16));
+    let metadata = HashMap::from([
+        ("ARROW:FLIGHT:SQL:TYPE_NAME".to_owned(), "UUID".to_owned()),
+        ("comment".to_owned(), "stays".to_owned()),
+    ]);
+    assert_eq!(*field.metadata(), metadata);
+    // A function may have lost the extension.
+    assert_eq!(classic(bytes.clone()).data_type(), &DataType::Utf8);
+    let field = Field::new("c", DataType::FixedSizeBinary(16), false);
+    let (field, column) = sent(TypeProfile::Native, field, Arc::new(bytes));
+    assert_eq!(column.data_type(), &DataType::FixedSizeBinary(16));
+    let extension = ("ARROW:extension:name".to_owned(), "arrow.uuid".to_owned());
+    assert_eq!(*field.metadata(), HashMap::from([extension]));
+    let md5 = FixedSizeBinaryArray::try_from_iter([[0x11_u8; 20]].into_iter()).unwrap();
+    assert_eq!(classic(md5).data_type(), &DataType::FixedSizeBinary(20));
 }
 
 #[test]

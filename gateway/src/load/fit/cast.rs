@@ -8,6 +8,7 @@ use arrow::compute::{CastOptions, can_cast_types, cast as lenient, cast_with_opt
 use arrow::datatypes::{DataType, Float64Type};
 use arrow::error::ArrowError;
 use arrow::util::display::array_value_to_string;
+use volary_exec::text_casts::cast_column;
 
 use super::misfit::Misfit;
 use super::text::{self, nanos_per_unit};
@@ -55,7 +56,8 @@ pub(super) fn cast_rounding(column: &ArrayRef, wanted: &DataType) -> Result<Arra
         safe: false,
         ..CastOptions::default()
     };
-    cast_with_options(column, wanted, &strict)
+    let cast = |column: &ArrayRef, wanted: &DataType| cast_with_options(column, wanted, &strict);
+    cast_column(column, wanted, cast)
         .map_err(|source| Misfit::of_type(column.data_type(), wanted, source))
 }
 

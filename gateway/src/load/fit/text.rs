@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
 use arrow::array::{Array, ArrayRef, PrimitiveBuilder, StringViewArray};
+use arrow::compute::cast;
 use arrow::compute::kernels::cast_utils::{
     Parser, parse_decimal, string_to_datetime, string_to_time_nanoseconds,
 };
@@ -16,9 +17,11 @@ use arrow::datatypes::{
     TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use chrono::{NaiveTime, TimeZone, Utc};
+use volary_exec::text_casts;
 use volary_flight_proto::SqlState;
 
 use super::misfit::Misfit;
+use crate::sql_type::sql_type_name;
 
 /// Maximum length of the text of a decimal, in bytes. Longer texts are refused, because arrow
 /// counts digits in a `u8`.
@@ -33,6 +36,7 @@ const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
 pub(crate) fn is_parsed_type(wanted: &DataType) -> bool {
     wanted.is_integer()
         || wanted.is_decimal()
+        || text_casts::is_read_by_own_cast(wanted)
         || matches!(
             wanted,
             DataType::Date32
@@ -101,6 +105,7 @@ pub(super) fn parse(texts: &StringViewArray, wanted: &DataType) -> Result<ArrayR
         Time64(_) => parse_values::<Time64MicrosecondType>(texts, wanted, |text| {
             parse_time(text, Microsecond)
         }),
+        own if text_casts::is_read_by_own_cast(own) => parse_by_own_cast(texts, own),
         _ => Err(misfit(0, "text", wanted, ParseFailure::Invalid)),
     }
 }
@@ -110,9 +115,18 @@ fn misfit(row: usize, text: &str, wanted: &DataType, failure: ParseFailure) -> M
         ParseFailure::Invalid => Misfit::of_value(
             row,
             SqlState::InvalidTextRepresentation,
-            format!("'{text}' is not a valid {wanted}"),
+            format!("'{text}' is not a valid {}", type_name(wanted)),
         ),
         ParseFailure::TooPrecise => Misfit::of_lossy_value(row, &format!("'{text}'"), wanted),
+    }
+}
+
+/// Returns the name of a type in an error message.
+fn type_name(data_type: &DataType) -> String {
+    if text_casts::is_read_by_own_cast(data_type) {
+        sql_type_name(data_type)
+    } else {
+        data_type.to_string()
     }
 }
 
@@ -129,6 +143,21 @@ fn parse_values<T: ArrowPrimitiveType>(
         values.append_option(value.transpose()?);
     }
     Ok(Arc::new(values.finish()))
+}
+
+/// Parses UUIDs, intervals and durations.
+fn parse_by_own_cast(texts: &StringViewArray, wanted: &DataType) -> Result<ArrayRef, Misfit> {
+    let parse = |texts: StringViewArray| {
+        let texts: ArrayRef = Arc::new(texts);
+        text_casts::cast_column(&texts, wanted, |texts, wanted| cast(texts, wanted))
+    };
+    parse(texts.clone()).map_err(|source| {
+        let is_misfit = |row: &usize| parse(texts.slice(*row, 1)).is_err();
+        match (0..texts.len()).find(is_misfit) {
+            Some(row) => misfit(row, texts.value(row), wanted, ParseFailure::Invalid),
+            None => Misfit::of_rows(source),
+        }
+    })
 }
 
 /// Parses a whole number. Up to `MAX_EXACT_INTEGER`, it may have a point or an exponent, because

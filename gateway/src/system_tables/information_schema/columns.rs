@@ -1,8 +1,10 @@
 use arrow::datatypes::{DataType, TimeUnit};
+use volary_exec::intervals::INTERVAL;
+use volary_exec::uuids::UUID;
 
 use super::super::column::Column;
 use super::table::{InformationTable, ListedTable};
-use crate::sql_type::sql_type_name;
+use crate::sql_type::{fraction_digits, sql_type_name};
 
 pub(super) struct Columns;
 
@@ -77,6 +79,7 @@ fn max_octets(data_type: &DataType) -> Option<u64> {
             u64::try_from(i32::MAX).ok()
         }
         DataType::LargeUtf8 | DataType::LargeBinary => u64::try_from(i64::MAX).ok(),
+        uuid if *uuid == UUID => None,
         DataType::FixedSizeBinary(size) => u64::try_from(*size).ok(),
         _ => None,
     }
@@ -118,13 +121,10 @@ fn datetime_precision(data_type: &DataType) -> Option<u64> {
     match data_type {
         DataType::Date32 | DataType::Date64 => Some(0),
         DataType::Timestamp(unit, _) | DataType::Time32(unit) | DataType::Time64(unit) => {
-            Some(match unit {
-                TimeUnit::Second => 0,
-                TimeUnit::Millisecond => 3,
-                TimeUnit::Microsecond => 6,
-                TimeUnit::Nanosecond => 9,
-            })
+            Some(u64::from(fraction_digits(*unit)))
         }
+        DataType::Duration(unit) => Some(u64::from(fraction_digits(*unit))),
+        interval if *interval == INTERVAL => Some(u64::from(fraction_digits(TimeUnit::Nanosecond))),
         _ => None,
     }
 }

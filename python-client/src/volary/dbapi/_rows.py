@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from .._result import Result
+from .._value import values_of
 from ..errors import CancelledError
 from ._errors import DataError, ProgrammingError, translated
 
@@ -92,7 +93,7 @@ class Rows:
                 return False
         part = self._batch.slice(self._next, count)
         try:
-            columns = [column.to_pylist() for column in part.columns]
+            columns = [values_of(column, field) for column, field in zip(part.columns, part.schema, strict=True)]
         except (pa.ArrowException, OverflowError, ValueError) as error:
             raise DataError(
                 f"a value cannot be a Python value: {error}; fetch_arrow_table returns all values"

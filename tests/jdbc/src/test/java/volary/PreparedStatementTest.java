@@ -13,6 +13,7 @@ import java.sql.SQLException;
 import java.sql.Statement;
 import java.sql.Timestamp;
 import java.sql.Types;
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import org.junit.jupiter.api.AfterEach;
@@ -175,6 +176,39 @@ class PreparedStatementTest {
     }
     assertThat(rows("SELECT * FROM " + table))
         .containsExactly(Arrays.asList(8L, null, null, null, null, null));
+  }
+
+  @Test
+  void uuidsIntervalsAndDurationsAreBoundAsTexts() throws SQLException {
+    String waits = table + "_waits";
+    String id = "6f9619ff-8b86-d011-b42d-00c04fc964ff";
+    update("CREATE TABLE " + waits + " (id UUID, i INTERVAL, d DURATION) WITH (shard_key = 'id', shards = 4)");
+    try {
+      try (PreparedStatement insert = connection.prepareStatement("INSERT INTO " + waits + " VALUES (?, ?, ?)")) {
+        for (String[] row : new String[][] {{id, "1 day", "PT24H"}, {null, null, null}}) {
+          for (int parameter = 1; parameter <= row.length; parameter++) {
+            insert.setString(parameter, row[parameter - 1]);
+          }
+          insert.addBatch();
+        }
+        insert.executeBatch();
+      }
+      String sql = "SELECT id, CAST(i AS VARCHAR), d FROM " + waits + " WHERE id = ? AND i < ? AND d >= ?";
+      try (PreparedStatement query = connection.prepareStatement(sql)) {
+        query.setString(1, id.toUpperCase());
+        query.setString(2, "25:00:00");
+        query.setString(3, "1 day");
+        try (ResultSet rows = query.executeQuery()) {
+          assertThat(rows.next()).isTrue();
+          assertThat(rows.getString(1)).isEqualTo(id);
+          assertThat(rows.getString(2)).isEqualTo("1 days");
+          assertThat(rows.getObject(3)).isEqualTo(Duration.ofDays(1));
+          assertThat(rows.next()).isFalse();
+        }
+      }
+    } finally {
+      update("DROP TABLE " + waits);
+    }
   }
 
   @Test

@@ -13,11 +13,13 @@ import java.sql.Statement;
 import java.sql.Time;
 import java.sql.Timestamp;
 import java.sql.Types;
+import java.time.Duration;
 import java.time.Instant;
 import java.util.Arrays;
 import java.util.Calendar;
 import java.util.List;
 import java.util.TimeZone;
+import java.util.UUID;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
@@ -32,6 +34,8 @@ import org.junit.jupiter.params.provider.MethodSource;
 class TypesTest {
   /** Marks a value that release 18.3.0 of the driver cannot read. */
   private static final Object NOT_IMPLEMENTED = new Object();
+
+  private static final String UUID_TEXT = "6f9619ff-8b86-d011-b42d-00c04fc964ff";
 
   private static final Calendar UTC = Calendar.getInstance(TimeZone.getTimeZone("UTC"));
 
@@ -115,6 +119,8 @@ class TypesTest {
     return Stream.of(
         new OfType("VARCHAR", "'kea Ω 🦜'", Types.VARCHAR, "kea Ω 🦜", "kea Ω 🦜", rows -> rows.getString(1)),
         new OfType("VARBINARY", "X'6b6561'", Types.VARBINARY, bytes, "kea", rows -> rows.getBytes(1)),
+        // The driver's getObject would return a byte[] for 16 bytes, and its setObject takes no UUID.
+        new OfType("UUID", "UUID '6F9619FF-8B86-D011-B42D-00C04FC964FF'", Types.VARCHAR, UUID_TEXT, UUID_TEXT, rows -> uuid(rows.getString(1)), uuid(UUID_TEXT)),
         new OfType("text of a view", "arrow_cast('kea', 'Utf8View')", Types.VARCHAR, "kea", "kea", rows -> rows.getString(1)),
         new OfType("text of a dictionary", "arrow_cast('kea', 'Dictionary(Int32, Utf8)')", Types.VARCHAR, "kea", "kea", rows -> rows.getString(1)),
         new OfType("bytes of a stream", "X'6b6561'", Types.VARBINARY, bytes, "kea", rows -> read(rows)));
@@ -135,9 +141,14 @@ class TypesTest {
     return Stream.of(
         // The driver defines the classes of these values, so getObject is not compared.
         new OfType("INTERVAL", "INTERVAL '1' DAY", Types.JAVA_OBJECT, null, "P1D", rows -> rows.getObject(1).toString(), "P1D PT0S"),
+        new OfType("DURATION", "CAST('1 day 00:00:00.5' AS DURATION)", Types.JAVA_OBJECT, Duration.parse("PT24H0.5S"), "PT24H0.5S", rows -> rows.getObject(1, Duration.class)),
         new OfType("ARRAY", "make_array(1, 2, NULL)", Types.ARRAY, null, "[1,2,null]", rows -> elements(rows), Arrays.asList(1L, 2L, null)),
         new OfType("STRUCT", "named_struct('a', 1, 'b', 'x')", Types.JAVA_OBJECT, null, "{\"a\":1,\"b\":\"x\"}", rows -> rows.getString(1), "{\"a\":1,\"b\":\"x\"}"),
         new OfType("MAP", "MAP {'a': 1}", Types.JAVA_OBJECT, null, "{\"a\":1}", rows -> rows.getString(1), "{\"a\":1}"));
+  }
+
+  private static UUID uuid(String text) {
+    return text == null ? null : UUID.fromString(text);
   }
 
   private static byte[] read(ResultSet rows) throws SQLException {

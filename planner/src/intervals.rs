@@ -1,0 +1,169 @@
+//! Arrow compares the parts of intervals instead of their lengths ([`volary_exec::intervals`]), and
+//! DataFusion turns durations into intervals to compare them. So a difference of two days would not
+//! be longer than one day.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{AggregateFunction, Sort};
+use datafusion::logical_expr::{
+    AggregateUDF, Cast, Expr, ExprSchemable, Join, LogicalPlan, WindowFunctionDefinition,
+};
+use datafusion::optimizer::AnalyzerRule;
+use volary_exec::intervals::{self, INTERVAL, has_length};
+use volary_exec::rewrite::{has_part, rewrite_expressions};
+
+use crate::time_units::{is_comparison, operands_of};
+
+/// Compares and sorts intervals by their lengths. It must run after the rule that makes the types
+/// of operands agree.
+#[derive(Debug)]
+pub(crate) struct IntervalOrder;
+
+impl AnalyzerRule for IntervalOrder {
+    fn name(&self) -> &'static str {
+        "interval_order"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let plan = plan.transform_up_with_subqueries(|node| {
+            if !mentions_intervals(&node)? {
+                return Ok(Transformed::no(node));
+            }
+            rewrite_expressions(node, by_length)?.transform_data(|node| match node {
+                LogicalPlan::Sort(mut sort) => {
+                    order_by_length(&mut sort.expr, sort.input.schema())?;
+                    Ok(Transformed::yes(LogicalPlan::Sort(sort)))
+                }
+                LogicalPlan::Join(mut join) => {
+                    join_by_length(&mut join)?;
+                    Ok(Transformed::yes(LogicalPlan::Join(join)))
+                }
+                other => Ok(Transformed::no(other)),
+            })
+        })?;
+        Ok(plan.data)
+    }
+}
+
+/// Returns whether the node may compute with intervals. Most statements do not.
+fn mentions_intervals(node: &LogicalPlan) -> Result<bool> {
+    let inputs = node.inputs();
+    let mut fields = inputs.iter().flat_map(|input| input.schema().fields());
+    if fields.any(|field| is_interval(field.data_type())) {
+        return Ok(true);
+    }
+    has_part(node, |part| match part {
+        Expr::Literal(value, _) => is_interval(&value.data_type()),
+        Expr::Cast(cast) => is_interval(cast.field.data_type()),
+        Expr::ScalarFunction(call) => call.func.name().starts_with("arrow_"),
+        _ => false,
+    })
+}
+
+fn is_interval(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Interval(_))
+}
+
+fn by_length(mut part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    if is_comparison(&part) {
+        let mut operands = operands_of(&mut part);
+        let types = operands.iter().map(|operand| operand.get_type(schema));
+        let types = types.collect::<Result<Vec<_>>>()?;
+        let have_lengths = types
+            .iter()
+            .all(|data_type| has_length(data_type) || data_type.is_null());
+        if !have_lengths || !types.iter().any(is_interval) {
+            return Ok(Transformed::no(part));
+        }
+        for operand in &mut operands {
+            **operand = length_of(std::mem::take(*operand), schema);
+        }
+        return Ok(Transformed::yes(part));
+    }
+    match &mut part {
+        Expr::AggregateFunction(call) => {
+            let is_changed = order_by_length(&mut call.params.order_by, schema)?;
+            let other = extreme_of_intervals(call, schema)?;
+            if let Some(other) = &other {
+                call.func = Arc::clone(other);
+            }
+            Ok(Transformed::new_transformed(
+                part,
+                is_changed || other.is_some(),
+            ))
+        }
+        Expr::WindowFunction(call) => {
+            let mut is_changed = order_by_length(&mut call.params.order_by, schema)?;
+            if let WindowFunctionDefinition::AggregateUDF(function) = &call.fun
+                && let Some(value) = call.params.args.first()
+                && value.get_type(schema)? == INTERVAL
+                && let Some(other) = intervals::aggregate(function.name())
+            {
+                call.fun = WindowFunctionDefinition::AggregateUDF(other);
+                is_changed = true;
+            }
+            Ok(Transformed::new_transformed(part, is_changed))
+        }
+        _ => Ok(Transformed::no(part)),
+    }
+}
+
+fn extreme_of_intervals(
+    call: &AggregateFunction,
+    schema: &DFSchema,
+) -> Result<Option<Arc<AggregateUDF>>> {
+    match call.params.args.as_slice() {
+        [value] if value.get_type(schema)? == INTERVAL => {
+            Ok(intervals::aggregate(call.func.name()))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Sorts by the lengths of intervals. Returns whether there are any.
+fn order_by_length(order: &mut [Sort], schema: &DFSchema) -> Result<bool> {
+    let mut is_changed = false;
+    for sort in order {
+        if is_interval(&sort.expr.get_type(schema)?) {
+            sort.expr = length_of(std::mem::take(&mut sort.expr), schema);
+            is_changed = true;
+        }
+    }
+    Ok(is_changed)
+}
+
+fn join_by_length(join: &mut Join) -> Result<()> {
+    for (left, right) in &mut join.on {
+        let of_left = left.get_type(join.left.schema())?;
+        let of_right = right.get_type(join.right.schema())?;
+        if is_interval(&of_left) && has_length(&of_right) {
+            *left = length_of(std::mem::take(left), join.left.schema());
+            *right = length_of(std::mem::take(right), join.right.schema());
+        }
+    }
+    Ok(())
+}
+
+/// Returns the length of an interval. A duration that was cast to an interval has its own length,
+/// because the cast fails for long ones.
+fn length_of(value: Expr, schema: &DFSchema) -> Expr {
+    let value = match value {
+        Expr::Cast(Cast { expr, field }) => {
+            let is_duration = expr
+                .get_type(schema)
+                .is_ok_and(|from| matches!(from, DataType::Duration(_)));
+            if is_duration && is_interval(field.data_type()) {
+                *expr
+            } else {
+                Expr::Cast(Cast { expr, field })
+            }
+        }
+        other => other,
+    };
+    intervals::length().call(vec![value])
+}

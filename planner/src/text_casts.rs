@@ -1,0 +1,147 @@
+//! Arrow does not cast between texts and UUIDs, and DataFusion does not compare the two, nor texts
+//! with intervals and durations. [`TextOperators`] and [`TextOperands`] cast the texts, and
+//! [`TextCasts`] replaces the casts by functions ([`volary_exec::text_casts`]).
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast, cast};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+use volary_exec::rewrite::{has_part, rewrite_expressions};
+use volary_exec::text_casts::{self, is_read_by_own_cast};
+use volary_exec::uuids::UUID;
+
+use crate::time_units::{is_comparison, operands_of};
+
+/// Casts a text that is compared with a UUID, an interval or a duration to the type of these, and a
+/// UUID that is joined to a text to a text. The planner refuses such operations before any rule
+/// sees them.
+#[derive(Debug)]
+pub struct TextOperators;
+
+impl ExprPlanner for TextOperators {
+    fn plan_binary_op(
+        &self,
+        mut operation: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        let is_comparison = matches!(
+            operation.op,
+            BinaryOperator::Eq
+                | BinaryOperator::NotEq
+                | BinaryOperator::Lt
+                | BinaryOperator::LtEq
+                | BinaryOperator::Gt
+                | BinaryOperator::GtEq
+                | BinaryOperator::Spaceship
+        );
+        if !is_comparison && operation.op != BinaryOperator::StringConcat {
+            return Ok(PlannerResult::Original(operation));
+        }
+        let types = [&operation.left, &operation.right];
+        let types = types.map(|operand| operand.get_type(schema).ok());
+        let [Some(left), Some(right)] = types else {
+            return Ok(PlannerResult::Original(operation));
+        };
+        if left.is_string() && is_read_by_own_cast(&right) {
+            if is_comparison {
+                operation.left = cast(operation.left, right);
+            } else if right == UUID {
+                operation.right = cast(operation.right, DataType::Utf8);
+            }
+        } else if right.is_string() && is_read_by_own_cast(&left) {
+            if is_comparison {
+                operation.right = cast(operation.right, left);
+            } else if left == UUID {
+                operation.left = cast(operation.left, DataType::Utf8);
+            }
+        }
+        Ok(PlannerResult::Original(operation))
+    }
+}
+
+/// Casts the texts with which BETWEEN and IN compare UUIDs, intervals and durations. It must run
+/// before the rule that makes the types of operands agree.
+#[derive(Debug)]
+pub(crate) struct TextOperands;
+
+impl AnalyzerRule for TextOperands {
+    fn name(&self) -> &'static str {
+        "text_operands"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        rewrite_parts(plan, is_comparison, with_equal_types)
+    }
+}
+
+/// Replaces the casts that Arrow does not make by functions. It must run after the rule that makes
+/// the types of operands agree.
+#[derive(Debug)]
+pub(crate) struct TextCasts;
+
+impl AnalyzerRule for TextCasts {
+    fn name(&self) -> &'static str {
+        "text_casts"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let is_cast = |part: &Expr| matches!(part, Expr::Cast(_) | Expr::TryCast(_));
+        rewrite_parts(plan, is_cast, without_cast)
+    }
+}
+
+fn rewrite_parts(
+    plan: LogicalPlan,
+    may_change: impl Fn(&Expr) -> bool,
+    rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
+) -> Result<LogicalPlan> {
+    let plan = plan.transform_up_with_subqueries(|node| {
+        if has_part(&node, &may_change)? {
+            rewrite_expressions(node, &rewrite)
+        } else {
+            Ok(Transformed::no(node))
+        }
+    })?;
+    Ok(plan.data)
+}
+
+fn with_equal_types(mut part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    if !is_comparison(&part) {
+        return Ok(Transformed::no(part));
+    }
+    let mut operands = operands_of(&mut part);
+    let types = operands.iter().map(|operand| operand.get_type(schema).ok());
+    let types: Vec<_> = types.collect();
+    let wanted = types
+        .iter()
+        .flatten()
+        .find(|known| is_read_by_own_cast(known));
+    let Some(wanted) = wanted.cloned() else {
+        return Ok(Transformed::no(part));
+    };
+    for (operand, data_type) in operands.iter_mut().zip(types) {
+        if data_type.is_some_and(|data_type| data_type.is_string()) {
+            **operand = cast(std::mem::take(*operand), wanted.clone());
+        }
+    }
+    Ok(Transformed::yes(part))
+}
+
+fn without_cast(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let (value, to, is_try) = match &part {
+        Expr::Cast(Cast { expr, field }) => (expr, field.data_type(), false),
+        Expr::TryCast(TryCast { expr, field }) => (expr, field.data_type(), true),
+        _ => return Ok(Transformed::no(part)),
+    };
+    Ok(
+        match text_casts::convert(value, &value.get_type(schema)?, to, is_try) {
+            Some(converted) => Transformed::yes(converted),
+            None => Transformed::no(part),
+        },
+    )
+}
