@@ -12,7 +12,7 @@ from cluster import LocalCluster
 from processes import environment
 
 SUITE = Path(__file__).resolve().parents[1] / "sqlalchemy"
-LEAST_PASSED = 640
+LEAST_PASSED = 920
 SECONDS = 1800
 
 

@@ -35,22 +35,14 @@ class _Constraint:
 class Questions:
     """What can be asked over a connection. Answers are by the names of tables.
 
-    `names` are the tables to ask about, or None for all tables of the schema. Tables about which there is nothing to
-    tell are left out.
+    `schema` is None for the current schema of the connection. `names` are the tables to ask about, or None for all
+    tables of the schema. Tables about which there is nothing to tell are left out.
     """
 
     def __init__(self, connection: Connection, kw: dict[str, Any]) -> None:
         """Takes the keywords of a method of the dialect. Its `info_cache` belongs to an inspector."""
         self._connection = connection
         self._answers: dict[Any, Any] | None = kw.get("info_cache")
-
-    def schema(self, given: str | None) -> str:
-        """Returns the name of the schema, which is the current one of the connection if none is given."""
-        if given is not None:
-            return given
-        return self._remember(
-            ("schema",), lambda: str(self._connection.execute(text("SELECT current_schema()")).scalar())
-        )
 
     def schemas(self) -> list[str]:
         """Returns the names of all schemas."""
@@ -62,31 +54,29 @@ class Questions:
 
         return list(self._remember(("schemas",), ask))
 
-    def objects(self, schema: str, names: Names) -> dict[str, bool]:
+    def objects(self, schema: str | None, names: Names) -> dict[str, bool]:
         """Returns the tables and views that exist, and whether each is a view."""
 
         def ask() -> dict[str, bool]:
-            query = "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = :schema{names}"
+            query = "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = {schema}{names}"
             rows = self._rows(query, schema, names, "table_name")
             return {str(name): kind == "VIEW" for name, kind in rows}
 
         return self._remember(("objects", schema, names), ask)
 
-    def view_definition(self, schema: str, name: str) -> str | None:
+    def view_definition(self, schema: str | None, name: str) -> str | None:
         """Returns the query of a view. None for tables and system tables, and if there is no view of this name."""
-        query = text(
-            "SELECT definition FROM information_schema.views WHERE table_schema = :schema AND table_name = :name"
-        )
-        definition = self._connection.execute(query, {"schema": schema, "name": name}).scalar()
-        return None if definition is None else str(definition)
+        query = "SELECT definition FROM information_schema.views WHERE table_schema = {schema}{names}"
+        rows = self._rows(query, schema, (name,), "table_name")
+        return None if not rows or rows[0][0] is None else str(rows[0][0])
 
-    def columns(self, schema: str, names: Names) -> dict[str, list[dict[str, Any]]]:
+    def columns(self, schema: str | None, names: Names) -> dict[str, list[dict[str, Any]]]:
         """Returns the columns of each table."""
 
         def ask() -> dict[str, list[dict[str, Any]]]:
             query = (
                 "SELECT table_name, column_name, column_default FROM information_schema.columns "
-                "WHERE table_schema = :schema{names} AND column_default IS NOT NULL"
+                "WHERE table_schema = {schema}{names} AND column_default IS NOT NULL"
             )
             defaults = {(table, column): value for table, column, value in self._rows(query, schema, names, "table_name")}
             return {
@@ -98,7 +88,7 @@ class Questions:
         answer = self._remember(("columns", schema, names), ask)
         return {table: [dict(column) for column in columns] for table, columns in answer.items()}
 
-    def primary_keys(self, schema: str, names: Names) -> dict[str, dict[str, Any]]:
+    def primary_keys(self, schema: str | None, names: Names) -> dict[str, dict[str, Any]]:
         """Returns the primary keys."""
         return {
             table: {"constrained_columns": constraint.columns, "name": name}
@@ -107,7 +97,7 @@ class Questions:
             if constraint.kind == "PRIMARY KEY"
         }
 
-    def unique_constraints(self, schema: str, names: Names) -> dict[str, list[dict[str, Any]]]:
+    def unique_constraints(self, schema: str | None, names: Names) -> dict[str, list[dict[str, Any]]]:
         """Returns the unique constraints."""
         return {
             table: [
@@ -118,7 +108,7 @@ class Questions:
             for table, constraints in self._constraints(schema, names).items()
         }
 
-    def checks(self, schema: str, names: Names) -> dict[str, list[dict[str, Any]]]:
+    def checks(self, schema: str | None, names: Names) -> dict[str, list[dict[str, Any]]]:
         """Returns the checks. Leaves out, with a warning, those of which the gateway does not tell the condition."""
         checks: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         for table, constraints in self._constraints(schema, names).items():
@@ -136,22 +126,33 @@ class Questions:
                     )
         return checks
 
-    def foreign_keys(
-        self, schema: str, names: Names, referred: Callable[[str], str | None]
-    ) -> dict[str, list[dict[str, Any]]]:
-        """Returns the foreign keys. `referred` turns the schema that a key refers to into the `referred_schema`."""
-        driver = driver_of(self._connection)
+    def foreign_keys(self, schema: str | None, names: Names) -> dict[str, list[dict[str, Any]]]:
+        """Returns the foreign keys.
+
+        A key within the schema, or to the current schema, refers to a table as the caller would name it.
+        """
         keys: dict[str, list[dict[str, Any]]] = {}
         for table, constraints in self._constraints(schema, names).items():
-            if all(constraint.kind != "FOREIGN KEY" for constraint in constraints.values()):
-                continue
-            # information_schema names the referenced columns only if they are a key, and that by a name which two
-            # tables may use.
-            rows = self._remember(("foreign keys", schema, table), lambda table=table: driver.foreign_keys(schema, table))
-            keys[table] = _foreign_keys(rows, referred)
+            if any(constraint.kind == "FOREIGN KEY" for constraint in constraints.values()):
+                keys[table] = self._foreign_keys_of(schema, table)
         return keys
 
-    def comments(self, schema: str, names: Names) -> dict[str, dict[str, str]]:
+    def _foreign_keys_of(self, schema: str | None, table: str) -> list[dict[str, Any]]:
+        current = self._current_schema()
+        place = current if schema is None else schema
+
+        def referred(other: str) -> str | None:
+            if other == place:
+                return schema
+            return None if other == current else other
+
+        # information_schema names the referenced columns only if they are a key, and that by a name which two tables
+        # may use.
+        driver = driver_of(self._connection)
+        rows = self._remember(("foreign keys", place, table), lambda: driver.foreign_keys(place, table))
+        return _foreign_keys(rows, referred)
+
+    def comments(self, schema: str | None, names: Names) -> dict[str, dict[str, str]]:
         """Returns the comments of tables."""
         return {
             str(row.name): {"text": str(row.comment)}
@@ -159,7 +160,7 @@ class Questions:
             if row.comment is not None
         }
 
-    def options(self, schema: str, names: Names) -> dict[str, dict[str, Any]]:
+    def options(self, schema: str | None, names: Names) -> dict[str, dict[str, Any]]:
         """Returns the options of CREATE TABLE … WITH, as arguments of `Table`."""
         options = {}
         for row in self._layouts(schema, names):
@@ -174,19 +175,19 @@ class Questions:
             options[str(row.name)] = {name: value for name, value in given.items() if value is not None}
         return options
 
-    def _layouts(self, schema: str, names: Names) -> list[Any]:
+    def _layouts(self, schema: str | None, names: Names) -> list[Any]:
         query = (
             "SELECT name, kind, shard_key, shards, sort_key, comment FROM system.tables "
-            "WHERE schema_name = :schema{names}"
+            "WHERE schema_name = {schema}{names}"
         )
         return self._remember(("layouts", schema, names), lambda: self._rows(query, schema, names, "name"))
 
-    def _constraints(self, schema: str, names: Names) -> dict[str, dict[str, _Constraint]]:
+    def _constraints(self, schema: str | None, names: Names) -> dict[str, dict[str, _Constraint]]:
         def ask() -> dict[str, dict[str, _Constraint]]:
             # Three short statements take the gateway less than half as long as one with two joins.
             query = (
                 "SELECT table_name, constraint_name, constraint_type FROM information_schema.table_constraints "
-                "WHERE table_schema = :schema{names} ORDER BY table_name, constraint_name"
+                "WHERE table_schema = {schema}{names} ORDER BY table_name, constraint_name"
             )
             found: defaultdict[str, dict[str, _Constraint]] = defaultdict(dict)
             for table, name, kind in self._rows(query, schema, names, "table_name"):
@@ -200,20 +201,20 @@ class Questions:
 
         return self._remember(("constraints", schema, names), ask)
 
-    def _add_columns(self, found: Mapping[str, dict[str, _Constraint]], schema: str, names: Names) -> None:
+    def _add_columns(self, found: Mapping[str, dict[str, _Constraint]], schema: str | None, names: Names) -> None:
         query = (
             "SELECT table_name, constraint_name, column_name FROM information_schema.key_column_usage "
-            "WHERE table_schema = :schema{names} ORDER BY table_name, constraint_name, ordinal_position"
+            "WHERE table_schema = {schema}{names} ORDER BY table_name, constraint_name, ordinal_position"
         )
         for table, name, column in self._rows(query, schema, names, "table_name"):
             # Another client may have added the constraint in the meantime.
             if (constraint := found.get(table, {}).get(name)) is not None:
                 constraint.columns.append(str(column))
 
-    def _add_conditions(self, found: Mapping[str, dict[str, _Constraint]], schema: str) -> None:
+    def _add_conditions(self, found: Mapping[str, dict[str, _Constraint]], schema: str | None) -> None:
         query = (
             "SELECT constraint_name, check_clause FROM information_schema.check_constraints "
-            "WHERE constraint_schema = :schema"
+            "WHERE constraint_schema = {schema}"
         )
         conditions: defaultdict[str, set[str]] = defaultdict(set)
         for name, condition in self._rows(query, schema, None, "constraint_name"):
@@ -224,28 +225,36 @@ class Questions:
                     # The names of checks belong to their tables, so there may be conditions of several checks.
                     constraint.conditions = conditions[name]
 
-    def _table_schemas(self, schema: str, names: Names) -> dict[str, pa.Schema]:
+    def _table_schemas(self, schema: str | None, names: Names) -> dict[str, pa.Schema]:
         driver = driver_of(self._connection)
+        place = self._current_schema() if schema is None else schema
         if names is None or len(names) > _FEW_TABLES:
-            found: dict[str, pa.Schema] = driver.table_schemas(schema)
+            found: dict[str, pa.Schema] = driver.table_schemas(place)
         else:
             found = {}
             for name in names:
-                found |= driver.table_schemas(schema, name)
+                found |= driver.table_schemas(place, name)
         # GetTables leaves information_schema out.
         for name in self.objects(schema, names):
             if name not in found:
                 with driver.cursor() as cursor:
-                    cursor.execute(f"SELECT * FROM {quoted_table(name, schema)} LIMIT 0")
+                    cursor.execute(f"SELECT * FROM {quoted_table(name, place)} LIMIT 0")
                     found[name] = cursor.fetch_arrow_table().schema
         return found
 
-    def _rows(self, query: str, schema: str, names: Names, column: str) -> list[Any]:
+    def _rows(self, query: str, schema: str | None, names: Names, column: str) -> list[Any]:
+        """Runs a query with the places `{schema}` and `{names}`. `column` is the one that has the names of tables."""
+        values: dict[str, Any] = {} if schema is None else {"schema": schema}
+        place = "current_schema()" if schema is None else ":schema"
         if names is None:
-            return list(self._connection.execute(text(query.format(names="")), {"schema": schema}))
-        statement = text(query.format(names=f" AND {column} IN :names"))
+            return list(self._connection.execute(text(query.format(schema=place, names="")), values))
+        statement = text(query.format(schema=place, names=f" AND {column} IN :names"))
         statement = statement.bindparams(bindparam("names", expanding=True))
-        return list(self._connection.execute(statement, {"schema": schema, "names": list(names)}))
+        return list(self._connection.execute(statement, {**values, "names": list(names)}))
+
+    def _current_schema(self) -> str:
+        query = text("SELECT current_schema()")
+        return self._remember(("current schema",), lambda: str(self._connection.execute(query).scalar()))
 
     def _remember(self, question: tuple[Any, ...], ask: Callable[[], T]) -> T:
         if self._answers is None:

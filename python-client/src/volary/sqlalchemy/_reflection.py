@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from sqlalchemy import exc
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Names: TypeAlias = tuple[str, ...] | None
 """Names of tables to ask about, or None for all tables of the schema."""
-Ask: TypeAlias = Callable[[Questions, str, Names], dict[str, T]]
+Ask: TypeAlias = Callable[[Questions, str | None, Names], dict[str, T]]
 """Asks a gateway something about tables. Gets the name of the schema and those of the tables."""
 
 # A question about more tables than this asks about the whole schema, because long lists of names make long statements.
@@ -45,8 +45,14 @@ class Reflection(default.DefaultDialect):
         return schema_name in self.get_schema_names(connection, **kw)
 
     def has_table(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> bool:
-        questions = Questions(connection, kw)
-        return table_name in questions.objects(questions.schema(schema), (table_name,))
+        return table_name in Questions(connection, kw).objects(schema, (table_name,))
+
+    def has_multi_table(
+        self, connection: Connection, table_names: Sequence[str], schema: str | None = None, **kw: Any
+    ) -> Iterable[tuple[tuple[str | None, str], bool]]:
+        names = tuple(table_names) if len(table_names) <= _MOST_NAMES else None
+        objects = Questions(connection, kw).objects(schema, names)
+        return [((schema, name), name in objects) for name in table_names]
 
     def get_table_names(self, connection: Connection, schema: str | None = None, **kw: Any) -> list[str]:
         return _named(Questions(connection, kw), schema, views=False)
@@ -71,8 +77,7 @@ class Reflection(default.DefaultDialect):
         return False
 
     def get_view_definition(self, connection: Connection, view_name: str, schema: str | None = None, **kw: Any) -> str:
-        questions = Questions(connection, kw)
-        definition = questions.view_definition(questions.schema(schema), view_name)
+        definition = Questions(connection, kw).view_definition(schema, view_name)
         if definition is None:
             raise exc.NoSuchTableError(f"{schema}.{view_name}" if schema else view_name)
         return definition
@@ -100,7 +105,7 @@ class Reflection(default.DefaultDialect):
     def get_foreign_keys(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[ReflectedForeignKeyConstraint]:
-        return _of_table(_foreign_keys_for(schema), list, connection, table_name, schema, kw)
+        return _of_table(Questions.foreign_keys, list, connection, table_name, schema, kw)
 
     def get_indexes(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
@@ -132,7 +137,7 @@ class Reflection(default.DefaultDialect):
         return _of_tables(Questions.checks, list, connection, **kw)
 
     def get_multi_foreign_keys(self, connection: Connection, **kw: Any) -> Any:
-        return _of_tables(_foreign_keys_for(kw["schema"]), list, connection, **kw)
+        return _of_tables(Questions.foreign_keys, list, connection, **kw)
 
     def get_multi_indexes(self, connection: Connection, **kw: Any) -> Any:
         return _of_tables(_no_indexes, list, connection, **kw)
@@ -154,10 +159,9 @@ def _of_table(
 ) -> Any:
     """Returns what is known about one table. Raises `NoSuchTableError` if it does not exist."""
     questions = Questions(connection, kw)
-    place = questions.schema(schema)
-    if name not in questions.objects(place, (name,)):
+    if name not in questions.objects(schema, (name,)):
         raise exc.NoSuchTableError(f"{schema}.{name}" if schema else name)
-    return ask(questions, place, (name,)).get(name, nothing())
+    return ask(questions, schema, (name,)).get(name, nothing())
 
 
 def _of_tables(
@@ -177,42 +181,22 @@ def _of_tables(
     if ObjectScope.DEFAULT not in scope:
         return []  # there are no temporary tables
     questions = Questions(connection, kw)
-    place = questions.schema(schema)
     names = tuple(sorted(filter_names)) if filter_names and len(filter_names) <= _MOST_NAMES else None
     wanted = [
         name
-        for name, is_view in questions.objects(place, names).items()
+        for name, is_view in questions.objects(schema, names).items()
         if (ObjectKind.VIEW if is_view else ObjectKind.TABLE) in kind and (not filter_names or name in filter_names)
     ]
-    found = ask(questions, place, names) if wanted else {}
+    found = ask(questions, schema, names) if wanted else {}
     return [((schema, name), found.get(name, nothing())) for name in wanted]
 
 
 def _named(questions: Questions, schema: str | None, *, views: bool) -> list[str]:
-    objects = questions.objects(questions.schema(schema), None)
+    objects = questions.objects(schema, None)
     return sorted(name for name, is_view in objects.items() if is_view == views)
 
 
-def _foreign_keys_for(given: str | None) -> Ask[Any]:
-    """Returns the question for foreign keys. `given` is the schema as the caller has named it.
-
-    A key within that schema, or to the current schema, refers to a table as the caller would name it.
-    """
-
-    def ask(questions: Questions, schema: str, names: Names) -> dict[str, Any]:
-        current = questions.schema(None)
-
-        def referred(other: str) -> str | None:
-            if other == schema:
-                return given
-            return None if other == current else other
-
-        return questions.foreign_keys(schema, names, referred)
-
-    return ask
-
-
-def _no_indexes(questions: Questions, schema: str, names: Names) -> dict[str, Any]:
+def _no_indexes(questions: Questions, schema: str | None, names: Names) -> dict[str, Any]:
     return {}
 
 
