@@ -89,7 +89,7 @@ class Connection:
             tables = self._gateway.metadata(get_tables(schema, table))
         if tables is None:
             return {}
-        names = tables.column("table_name").to_pylist()
+        names = map(str, tables.column("table_name").to_pylist())
         columns = (pa.ipc.read_schema(value.as_buffer()) for value in tables.column("table_schema"))
         return dict(zip(names, columns, strict=True))
 

@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 
 from alembic.ddl.impl import DefaultImpl
 from alembic.util import CommandError
-from sqlalchemy import Column, Delete, MetaData, Table, Update, case, not_, select, text
+from sqlalchemy import Column, MetaData, Table, case, not_, select, text
 from sqlalchemy import types as sqltypes
 from sqlalchemy.schema import DropColumnComment, SetColumnComment
+from sqlalchemy.sql.expression import Delete, Update
 
 
 class VolaryImpl(DefaultImpl):
@@ -23,9 +24,9 @@ class VolaryImpl(DefaultImpl):
 
     __dialect__ = "volary"
     transactional_ddl = False
-    _version_table: Table | None = None
+    _version_table: Any = None
 
-    def version_table_impl(self, **kw: Any) -> Table:
+    def version_table_impl(self, **kw: Any) -> Any:
         """Returns the table of versions. It has one row at most times, so one shard is enough."""
         table = super().version_table_impl(**kw)
         table.dialect_options["volary"]["shards"] = 1
@@ -41,7 +42,7 @@ class VolaryImpl(DefaultImpl):
 
     def _replacement(self, change: Any) -> Any:
         table = change.table
-        if isinstance(change, Update):
+        if change.is_update:
             values = {getattr(column, "name", column): value for column, value in change._values.items()}
             columns = [
                 case((change.whereclause, values[column.name]), else_=column).label(column.name)
@@ -92,11 +93,27 @@ class VolaryImpl(DefaultImpl):
         """Refuses to rename a table."""
         _refuse(f"rename_table({old_table_name!r}, {str(new_table_name)!r})")
 
+    def compare_server_default(
+        self,
+        inspector_column: Any,
+        metadata_column: Any,
+        rendered_metadata_default: Any,
+        rendered_inspector_default: Any,
+    ) -> bool:
+        """Returns whether the default of a column in the database is another one than that of the model."""
+        compiler: Any = self.dialect.ddl_compiler(self.dialect, None)  # type: ignore[arg-type]
+        return _normal(compiler.get_column_default_string(metadata_column)) != _normal(rendered_inspector_default)
+
     def correct_for_autogen_constraints(
         self, conn_uniques: Any, conn_indexes: Any, metadata_unique_constraints: Any, metadata_indexes: Any
     ) -> None:
         """Leaves indexes out of comparisons, because the dialect creates none."""
         metadata_indexes.clear()
+
+
+def _normal(expression: str | None) -> str | None:
+    """Returns an expression without what the gateway may write in another way: white space and the case of words."""
+    return None if expression is None else "".join(expression.split()).casefold()
 
 
 def _refuse(what: str) -> NoReturn:

@@ -14,7 +14,7 @@ _Double: Any = getattr(sqltypes, "DOUBLE", DOUBLE)
 _DIGITS = {"s": 0, "ms": 3, "ns": 9}
 
 
-def column_type(arrow: pa.DataType) -> sqltypes.TypeEngine[Any]:
+def column_type(arrow: pa.DataType) -> Any:
     """Returns the SQLAlchemy type for a type of Arrow that the gateway sends."""
     types = pa.types
     if types.is_boolean(arrow):

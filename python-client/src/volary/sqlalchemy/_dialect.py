@@ -189,7 +189,9 @@ class VolaryDialect(Reflection):
         """Does nothing, because there is only one isolation level."""
 
     def _get_server_version_info(self, connection: Connection) -> tuple[int, ...]:
-        return tuple(int(part) for part in driver_of(connection).server_version.split("-")[0].split(".") if part.isdigit())
+        return tuple(
+            int(part) for part in driver_of(connection).server_version.split("-")[0].split(".") if part.isdigit()
+        )
 
     def _get_default_schema_name(self, connection: Connection) -> str:
         with driver_of(connection).cursor() as cursor:

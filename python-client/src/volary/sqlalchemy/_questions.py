@@ -78,7 +78,9 @@ class Questions:
                 "SELECT table_name, column_name, column_default FROM information_schema.columns "
                 "WHERE table_schema = {schema}{names} AND column_default IS NOT NULL"
             )
-            defaults = {(table, column): value for table, column, value in self._rows(query, schema, names, "table_name")}
+            defaults = {
+                (table, column): value for table, column, value in self._rows(query, schema, names, "table_name")
+            }
             return {
                 table: [_column(column, defaults.get((table, column.name))) for column in columns]
                 for table, columns in self._table_schemas(schema, names).items()
@@ -155,9 +157,7 @@ class Questions:
     def comments(self, schema: str | None, names: Names) -> dict[str, dict[str, str]]:
         """Returns the comments of tables."""
         return {
-            str(row.name): {"text": str(row.comment)}
-            for row in self._layouts(schema, names)
-            if row.comment is not None
+            str(row.name): {"text": str(row.comment)} for row in self._layouts(schema, names) if row.comment is not None
         }
 
     def options(self, schema: str | None, names: Names) -> dict[str, dict[str, Any]]:

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import exc
 from sqlalchemy.engine import Connection, default
 
 from ._questions import Questions
-
-if TYPE_CHECKING:
-    from sqlalchemy.engine.interfaces import (
-        ReflectedCheckConstraint,
-        ReflectedColumn,
-        ReflectedForeignKeyConstraint,
-        ReflectedIndex,
-        ReflectedPrimaryKeyConstraint,
-        ReflectedTableComment,
-        ReflectedUniqueConstraint,
-    )
 
 T = TypeVar("T")
 Names: TypeAlias = tuple[str, ...] | None
@@ -82,44 +71,32 @@ class Reflection(default.DefaultDialect):
             raise exc.NoSuchTableError(f"{schema}.{view_name}" if schema else view_name)
         return definition
 
-    def get_columns(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> list[ReflectedColumn]:
+    def get_columns(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> Any:
         return _of_table(Questions.columns, list, connection, table_name, schema, kw)
 
-    def get_pk_constraint(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> ReflectedPrimaryKeyConstraint:
+    def get_pk_constraint(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> Any:
         return _of_table(Questions.primary_keys, _no_primary_key, connection, table_name, schema, kw)
 
     def get_unique_constraints(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> list[ReflectedUniqueConstraint]:
+    ) -> Any:
         return _of_table(Questions.unique_constraints, list, connection, table_name, schema, kw)
 
     def get_check_constraints(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> list[ReflectedCheckConstraint]:
+    ) -> Any:
         return _of_table(Questions.checks, list, connection, table_name, schema, kw)
 
-    def get_foreign_keys(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> list[ReflectedForeignKeyConstraint]:
+    def get_foreign_keys(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> Any:
         return _of_table(Questions.foreign_keys, list, connection, table_name, schema, kw)
 
-    def get_indexes(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> list[ReflectedIndex]:
+    def get_indexes(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> Any:
         return _of_table(_no_indexes, list, connection, table_name, schema, kw)
 
-    def get_table_comment(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> ReflectedTableComment:
+    def get_table_comment(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> Any:
         return _of_table(Questions.comments, _no_comment, connection, table_name, schema, kw)
 
-    def get_table_options(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> dict[str, Any]:
+    def get_table_options(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> Any:
         return _of_table(Questions.options, dict, connection, table_name, schema, kw)
 
     # SQLAlchemy 2 asks about several tables at once.

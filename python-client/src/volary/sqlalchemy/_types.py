@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -56,8 +56,9 @@ class STRUCT(_AnyType):
     __visit_name__ = "STRUCT"
     cache_ok = True
 
-    def __init__(self, fields: Mapping[str, _AnyType]) -> None:
-        self.fields = tuple(fields.items())
+    def __init__(self, fields: Mapping[str, _AnyType] | Iterable[tuple[str, _AnyType]]) -> None:
+        # SQLAlchemy makes copies with what the attribute holds.
+        self.fields = tuple(dict(fields).items())
 
     @property
     def python_type(self) -> type[Any]:
