@@ -154,14 +154,7 @@ def test_an_inspector_asks_once_whether_a_table_exists(engine, metadata):
         sa.inspect(engine).get_indexes(made.name)
 
 
-def test_what_is_not_kept_is_said(engine, metadata):
-    with pytest.raises(exc.CompileError, match="no defaults"):
-        sa.schema.CreateTable(
-            sa.Table(name("t"), sa.MetaData(), sa.Column("k", sa.Integer, server_default="1"))
-        ).compile(engine)
-    unique = sa.Table(name("t"), sa.MetaData(), sa.Column("k", sa.Integer, unique=True))
-    with pytest.warns(UserWarning, match="UniqueConstraint is not stored"):
-        sa.schema.CreateTable(unique).compile(engine)
+def test_rows_are_not_deleted(engine, metadata):
     table = sa.Table(name("t"), metadata, sa.Column("k", sa.Integer))
     metadata.create_all(engine)
     with engine.connect() as connection, pytest.raises(exc.DatabaseError, match="Delete is not supported"):

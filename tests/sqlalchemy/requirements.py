@@ -15,19 +15,8 @@ def _with(*names):
     return {name: property(lambda self: exclusions.open()) for name in names}
 
 
-# Keys and constraints only describe a model. None of them is stored, checked or generated.
-_KEYS = _without(
-    "autoincrement_insert",
-    "autoincrement_without_sequence",
-    "check_constraint_reflection",
-    "duplicate_key_raises_integrity_error",
-    "foreign_key_constraint_reflection",
-    "implicitly_named_constraints",
-    "inline_check_constraint_reflection",
-    "named_constraints",
-    "primary_key_constraint_reflection",
-    "unique_constraint_reflection",
-)
+# Keys describe a model. They are stored and reflected, but not checked. The server generates none.
+_KEYS = _without("autoincrement_insert", "autoincrement_without_sequence", "duplicate_key_raises_integrity_error")
 
 # There are no indexes. Shard and sort keys determine where rows are.
 _INDEXES = _without(
@@ -38,25 +27,14 @@ _INDEXES = _without(
     "reflect_indexes_with_ascdesc",
 )
 
-# A column has a name, a type and a nullability. It has no default, generated value, comment or collation.
-_COLUMNS = _without(
-    "column_collation_reflection",
-    "comment_reflection",
-    "computed_columns",
-    "expression_server_defaults",
-    "identity_columns",
-    "server_defaults",
-)
+# A column has a default, but no generated value and no collation.
+_COLUMNS = _without("column_collation_reflection", "computed_columns", "identity_columns")
 
-# Tables and views are in one schema, which all sessions share. Views store no rows.
+# All sessions share all tables and views. Views store no rows.
 _TABLES = _without(
     "create_temp_table_as",
-    "cross_schema_fk_reflection",
-    "default_schema_name_switch",
     "has_temp_table",
     "materialized_views",
-    "schema_create_delete",
-    "schemas",
     "temp_table_names",
     "temp_table_reflection",
     "temporary_views",
@@ -68,8 +46,8 @@ _WRITES = _without("ctes_with_update_delete", "delete_from", "update_from")
 # Each statement commits by itself. There is no rollback, and there is only one isolation level.
 _TRANSACTIONS = _without("autocommit", "savepoints", "skip_autocommit_rollback")
 
-# The columns of a query must have different names. FETCH supports neither PERCENT nor WITH TIES.
-_QUERIES = _without("duplicate_names_in_cursor_description", "fetch_percent", "fetch_ties")
+# FETCH supports neither PERCENT nor WITH TIES.
+_QUERIES = _without("fetch_percent", "fetch_ties")
 
 # JSON is text, and times of day have no time zone.
 _TYPES = _without("legacy_unconditional_json_extract", "time_timezone")
@@ -77,8 +55,12 @@ _TYPES = _without("legacy_unconditional_json_extract", "time_timezone")
 # Features that SQLAlchemy does not expect of a database, but that Volary has.
 _MORE = _with(
     "array_type",
+    "check_constraint_reflection",
+    "comment_reflection",
+    "comment_reflection_full_unicode",
     "create_or_replace_view",
     "create_table_as",
+    "cross_schema_fk_reflection",
     "ctes",
     "ctes_with_values",
     "date_historic",
@@ -87,20 +69,32 @@ _MORE = _with(
     "datetime_literals",
     "datetime_timezone",
     "datetime_timezone_historic",
+    "default_schema_name_switch",
+    "expression_server_defaults",
     "fetch_expression",
     "fetch_first",
     "fetch_no_order_by",
+    "fk_constraint_option_reflection_ondelete_restrict",
+    "fk_constraint_option_reflection_onupdate_restrict",
     "float_or_double_precision_behaves_generically",
+    "foreign_key_constraint_name_reflection",
+    "foreign_key_constraint_option_reflection_ondelete",
+    "foreign_key_constraint_option_reflection_onupdate",
     "infinity_floats",
+    "inline_check_constraint_reflection",
     "isolation_level",
     "json_type",
     "percent_schema_names",
     "precision_numerics_many_significant_digits",
     "precision_numerics_retains_significant_digits",
     "reflect_table_options",
+    "reflects_pk_names",
     "regexp_match",
     "regexp_replace",
+    "schema_create_delete",
     "schema_reflection",
+    "schemas",
+    "server_defaults",
     "supports_bitwise_and",
     "supports_bitwise_not",
     "supports_bitwise_or",
@@ -112,6 +106,7 @@ _MORE = _with(
     "timestamp_microseconds",
     "tuple_in",
     "unicode_ddl",
+    "unique_constraint_reflection",
     "uuid_data_type",
     "views",
     "window_functions",

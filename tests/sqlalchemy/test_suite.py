@@ -10,7 +10,6 @@ import decimal
 from sqlalchemy import Column, Table, exc, select, testing, type_coerce
 from sqlalchemy.testing import config, eq_, expect_raises_message
 from sqlalchemy.testing.suite import *  # noqa: F403
-from sqlalchemy.testing.suite import ComponentReflectionTest as _ComponentReflectionTest
 from sqlalchemy.testing.suite import ComponentReflectionTestExtra as _ComponentReflectionTestExtra
 from sqlalchemy.testing.suite import InsertBehaviorTest as _InsertBehaviorTest
 from sqlalchemy.testing.suite import IsolationLevelTest as _IsolationLevelTest
@@ -20,15 +19,6 @@ from sqlalchemy.testing.suite import NumericTest as _NumericTest
 from sqlalchemy.testing.suite import PercentSchemaNamesTest as _PercentSchemaNamesTest
 from sqlalchemy.testing.suite import TrueDivTest as _TrueDivTest
 from sqlalchemy.testing.suite import WindowFunctionTest as _WindowFunctionTest
-
-
-class ComponentReflectionTest(_ComponentReflectionTest):
-    """Leaves out the tests that look for a schema of the suite, because there is only one schema for tables."""
-
-    test_get_schema_names = None
-    test_get_schema_names_w_translate_map = None
-    test_has_schema = None
-    test_has_schema_w_translate_map = None
 
 
 class ComponentReflectionTestExtra(_ComponentReflectionTestExtra):

@@ -1,6 +1,6 @@
-"""Encodes the three Flight SQL messages that the client sends.
+"""Encodes the Flight SQL messages that the client sends.
 
-pyarrow has no classes for them, and protobuf would be a large dependency for three messages.
+pyarrow has no classes for them, and protobuf would be a large dependency for a few messages.
 """
 
 from __future__ import annotations
@@ -32,10 +32,15 @@ def get_sql_info(*ids: int) -> bytes:
     return _any("CommandGetSqlInfo", b"".join(_number(1, info) for info in ids))
 
 
-def get_tables(table: str, schema: str) -> bytes:
-    """Encodes a CommandGetTables for the table of this name in a schema, with its columns."""
-    names = _bytes(2, _pattern(schema)) + _bytes(3, _pattern(table))
+def get_tables(schema: str, table: str | None = None) -> bytes:
+    """Encodes a CommandGetTables for one table of a schema, or for all its tables, with their columns."""
+    names = _bytes(2, _pattern(schema)) + (b"" if table is None else _bytes(3, _pattern(table)))
     return _any("CommandGetTables", names + _number(5, 1))
+
+
+def get_imported_keys(schema: str, table: str) -> bytes:
+    """Encodes a CommandGetImportedKeys for the foreign keys of a table."""
+    return _any("CommandGetImportedKeys", _bytes(2, schema.encode()) + _bytes(3, table.encode()))
 
 
 def statement_ingest(

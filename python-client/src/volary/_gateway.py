@@ -116,16 +116,18 @@ class Gateway:
         self._end(exchange)
         return int(begin["rows_affected"])
 
-    def metadata(self, command: bytes, *, timeout: float | None = None) -> pa.RecordBatch | None:
+    def metadata(self, command: bytes, *, timeout: float | None = None) -> pa.Table | None:
         """Returns the answer to a command that asks for metadata, or None if it has no rows."""
         self._check_open()
         exchange = self._channel.exchange(command, timeout=timeout)
+        batches: list[pa.RecordBatch] = []
         try:
             exchange.send(())
-            rows = self._interruptible.run(exchange.read, exchange.cancel)
+            while isinstance(rows := self._interruptible.run(exchange.read, exchange.cancel), pa.RecordBatch):
+                batches.append(rows)
         finally:
             exchange.close()
-        return rows if isinstance(rows, pa.RecordBatch) and rows.num_rows else None
+        return pa.Table.from_batches(batches) if any(batch.num_rows for batch in batches) else None
 
     def close(self) -> None:
         """Ends all statements, open results and the session. May be called more than once."""

@@ -8,7 +8,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from .. import errors
-from .._flight_sql import get_tables
+from .._flight_sql import get_imported_keys, get_tables
 from .._gateway import Gateway
 from .._target import Target
 from . import _errors
@@ -74,10 +74,33 @@ class Connection:
             with self.cursor() as cursor:
                 db_schema_filter = str(cursor.execute("SELECT current_schema()").fetchall()[0][0])
         with translated:
-            tables = self._gateway.metadata(get_tables(table_name, db_schema_filter))
-            if tables is None:
+            columns = self.table_schemas(db_schema_filter, table_name).get(table_name)
+            if columns is None:
                 raise errors.NotFoundError(f'there is no table "{table_name}"', sqlstate="42P01")
-        return pa.ipc.read_schema(tables.column("table_schema")[0].as_buffer())
+        return columns
+
+    def table_schemas(self, schema: str, table: str | None = None) -> dict[str, pa.Schema]:
+        """Returns the columns of all tables and views of a schema, or only those of one table, by the tables' names.
+
+        The metadata of a column has its comment as `ARROW:FLIGHT:SQL:REMARKS`.
+        """
+        self._check_open()
+        with translated:
+            tables = self._gateway.metadata(get_tables(schema, table))
+        if tables is None:
+            return {}
+        names = map(str, tables.column("table_name").to_pylist())
+        columns = (pa.ipc.read_schema(value.as_buffer()) for value in tables.column("table_schema"))
+        return dict(zip(names, columns, strict=True))
+
+    def foreign_keys(self, schema: str, table: str) -> list[dict[str, Any]]:
+        """Returns the foreign keys of a table. Each dictionary is a column of a key, with the columns of Flight SQL's
+        GetImportedKeys: `fk_key_name`, `fk_column_name`, `pk_table_name` and so on, in the order of `key_sequence`.
+        """
+        self._check_open()
+        with translated:
+            keys = self._gateway.metadata(get_imported_keys(schema, table))
+        return [] if keys is None else keys.to_pylist()
 
     def __enter__(self) -> Self:
         return self

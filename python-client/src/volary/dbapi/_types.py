@@ -52,7 +52,9 @@ NUMBER = Kind(
     *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
     *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
     *(pa.float16(), pa.float32(), pa.float64()),
-    *(pa.decimal32(1), pa.decimal64(1), pa.decimal128(1), pa.decimal256(1)),
+    *(pa.decimal128(1), pa.decimal256(1)),
+    # pyarrow 18, which Superset needs, has no smaller ones.
+    *(kind(1) for name in ("decimal32", "decimal64") if (kind := getattr(pa, name, None)) is not None),
 )
 DATETIME = Kind("DATETIME", pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.timestamp("us"))
 # Rows have no ids of their own. Those that a table has are usually of this type.

@@ -172,6 +172,9 @@ class VolarySQLCompiler(compiler.SQLCompiler):
     def visit_now_func(self, fn: Any, **kw: Any) -> str:
         return "now()"
 
+    def visit_sequence(self, sequence: Any, **kw: Any) -> str:
+        raise CompileError(f'there are no sequences, such as "{sequence.name}"; generate keys in the client')
+
     def for_update_clause(self, select: Any, **kw: Any) -> str:
         # A query reads a snapshot, so its rows need no locks.
         return ""

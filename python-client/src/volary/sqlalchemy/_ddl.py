@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from sqlalchemy import types as sqltypes
@@ -12,12 +11,19 @@ from sqlalchemy.sql import compiler, schema
 
 # Types that a shard key may have. A primary key of another type does not become the shard key.
 _KEY_TYPES = (sqltypes.Integer, sqltypes.String, sqltypes.Date, sqltypes.DateTime, sqltypes.LargeBinary)
+# Python's times have microseconds.
+_DIGITS = 6
 
 
 class VolaryIdentifierPreparer(compiler.IdentifierPreparer):
     """Quotes names. As in PostgreSQL, names are folded to lower case unless they are quoted."""
 
-    reserved_words = RESERVED_WORDS | {"values", "system", "user", "interval", "date", "time", "timestamp"}
+    reserved_words = (
+        RESERVED_WORDS
+        | {"values", "system", "user", "interval", "date", "time", "timestamp"}
+        # In CREATE TABLE, these words begin a constraint of MySQL.
+        | {"key", "index", "fulltext", "spatial"}
+    )
 
 
 class VolaryTypeCompiler(compiler.GenericTypeCompiler):
@@ -36,8 +42,7 @@ class VolaryTypeCompiler(compiler.GenericTypeCompiler):
         # FLOAT is single precision in DataFusion, but a Python float has double precision.
         return "DOUBLE"
 
-    def visit_DOUBLE_PRECISION(self, type_: Any, **kw: Any) -> str:
-        return "DOUBLE"
+    visit_DOUBLE = visit_DOUBLE_PRECISION = visit_FLOAT
 
     def visit_NUMERIC(self, type_: Any, **kw: Any) -> str:
         if type_.precision is None:
@@ -56,14 +61,21 @@ class VolaryTypeCompiler(compiler.GenericTypeCompiler):
         return self.visit_TIMESTAMP(type_, **kw)
 
     def visit_TIMESTAMP(self, type_: Any, **kw: Any) -> str:
-        # Python's times have microseconds.
-        return "TIMESTAMP(6) WITH TIME ZONE" if type_.timezone else "TIMESTAMP(6)"
+        kind = f"TIMESTAMP({_digits(type_)})"
+        return f"{kind} WITH TIME ZONE" if type_.timezone else kind
 
     def visit_TIME(self, type_: Any, **kw: Any) -> str:
-        return "TIME"
+        return f"TIME({_digits(type_)})"
 
     def visit_ARRAY(self, type_: Any, **kw: Any) -> str:
         return self.process(type_.item_type, **kw) + "[]" * (type_.dimensions or 1)
+
+    def visit_STRUCT(self, type_: Any, **kw: Any) -> str:
+        quote = self.dialect.identifier_preparer.quote
+        return f"STRUCT<{', '.join(f'{quote(name)} {self.process(kind, **kw)}' for name, kind in type_.fields)}>"
+
+    def visit_MAP(self, type_: Any, **kw: Any) -> str:
+        return f"MAP<{self.process(type_.key, **kw)}, {self.process(type_.value, **kw)}>"
 
     def visit_JSON(self, type_: Any, **kw: Any) -> str:
         # JSON is stored as text. SQLAlchemy encodes and decodes it.
@@ -77,27 +89,27 @@ class VolaryTypeCompiler(compiler.GenericTypeCompiler):
 
 
 class VolaryDDLCompiler(compiler.DDLCompiler):
-    """Compiles CREATE TABLE."""
+    """Compiles CREATE TABLE, ALTER TABLE and COMMENT ON."""
 
     def get_column_specification(self, column: schema.Column[Any], **kw: Any) -> str:
-        if column.computed is not None or column.identity is not None or column.server_default is not None:
-            raise CompileError(
-                f'column "{column.name}": there are no defaults, computed columns or identities; '
-                "give the value with each row"
-            )
-        name = self.preparer.format_column(column)
-        kind = self.dialect.type_compiler_instance.process(column.type, type_expression=column)
-        return f"{name} {kind}{'' if column.nullable else ' NOT NULL'}"
+        _refuse_generated(column)
+        # SQLAlchemy 1.4 has `type_compiler` only.
+        types: Any = self.dialect.type_compiler
+        text = f"{self.preparer.format_column(column)} {types.process(column.type, type_expression=column)}"
+        default: str | None = self.get_column_default_string(column)
+        if default is not None:
+            text += f" DEFAULT {default}"
+        return text if column.nullable else f"{text} NOT NULL"
 
-    def create_table_constraints(
-        self, table: schema.Table[Any], _include_foreign_key_constraints: Any = None, **kw: Any
-    ) -> str:
-        for constraint in table.constraints:
-            if isinstance(constraint, schema.UniqueConstraint | schema.CheckConstraint):
-                what = type(constraint).__name__
-                warnings.warn(f'table "{table.name}": its {what} is not stored, and nothing checks it', stacklevel=2)
-        # Primary and foreign keys only describe the model. They need no check, so they are left out.
-        return ""
+    def visit_add_constraint(self, create: Any, **kw: Any) -> str:
+        inherited: Any = super()
+        text = str(inherited.visit_add_constraint(create, **kw))
+        options = create.element.dialect_options["volary"]
+        return f"{text} NOT VALID" if options.get("not_valid") else text
+
+    def visit_drop_column_comment(self, drop: Any, **kw: Any) -> str:
+        # SQLAlchemy leaves the schema out here.
+        return f"COMMENT ON COLUMN {self.preparer.format_column(drop.element, use_table=True, use_schema=True)} IS NULL"
 
     def post_create_table(self, table: schema.Table[Any]) -> str:
         given = {name: value for name, value in table.dialect_options["volary"].items() if value is not None}
@@ -116,12 +128,30 @@ class VolaryDDLCompiler(compiler.DDLCompiler):
         text = str(value).replace("'", "''")
         return text if isinstance(value, int) else f"'{text}'"
 
-    def visit_create_index(
-        self, create: Any, include_schema: bool = False, include_table_schema: bool = True, **kw: Any
-    ) -> str:
-        raise CompileError(
-            "there are no indexes: give the column of lookups as volary_shard_key or volary_sort_key of the table"
-        )
+    def visit_create_sequence(self, create: Any, prefix: str | None = None, **kw: Any) -> str:
+        raise CompileError(f'there are no sequences, such as "{create.element.name}"; generate keys in the client')
 
-    def visit_set_table_comment(self, create: Any, **kw: Any) -> str:
-        raise CompileError("tables have no comments")
+
+def _digits(kind: Any) -> int:
+    precision: int | None = getattr(kind, "precision", None)
+    return _DIGITS if precision is None else precision
+
+
+def _refuse_generated(column: schema.Column[Any]) -> None:
+    """Raises `CompileError` if the server would have to generate values of the column other than by a default."""
+    if column.computed is not None or column.identity is not None:
+        raise CompileError(
+            f'column "{column.name}": there are no computed columns and no identities; give the value with each row, '
+            "or a server_default"
+        )
+    default: Any = column.default
+    if default is not None and default.is_sequence and not default.optional:
+        raise CompileError(
+            f'column "{column.name}": there are no sequences, such as "{default.name}"; generate keys in the client, '
+            "for example with default=uuid.uuid4"
+        )
+    if default is None and column.autoincrement is True:
+        raise CompileError(
+            f'column "{column.name}": the server generates no keys; leave autoincrement=True out, and give the key '
+            "with each row"
+        )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnClause, cast, literal_column
+from sqlalchemy import cast, literal_column
 from sqlalchemy import types as sqltypes
 from sqlalchemy.exc import CompileError
-from sqlalchemy.sql.elements import ExpressionClauseList
+from sqlalchemy.sql import elements
+from sqlalchemy.sql.elements import BindParameter, ColumnClause
 
 from ._types import EPOCH, Span
+
+# SQLAlchemy 1.4 has no lists of operands: it nests operators.
+_OPERAND_LIST: Any = getattr(elements, "ExpressionClauseList", ())
 
 
 def is_parameter(element: Any) -> bool:
@@ -19,7 +23,7 @@ def is_parameter(element: Any) -> bool:
 
 def has_only_parameters(element: Any) -> bool:
     """Returns whether the element is a parameter or a list of parameters."""
-    if isinstance(element, ExpressionClauseList):
+    if isinstance(element, _OPERAND_LIST):
         return all(is_parameter(clause) for clause in element.clauses)
     return is_parameter(element)
 

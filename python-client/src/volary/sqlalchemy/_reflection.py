@@ -1,178 +1,185 @@
-"""Reflects tables and their columns."""
+"""Reflects schemas, tables, columns, keys and checks."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
-import pyarrow as pa
-from sqlalchemy import exc, text
-from sqlalchemy import types as sqltypes
-from sqlalchemy.engine import Connection, default, reflection
-from sqlalchemy.engine.interfaces import (
-    ReflectedCheckConstraint,
-    ReflectedColumn,
-    ReflectedForeignKeyConstraint,
-    ReflectedIndex,
-    ReflectedPrimaryKeyConstraint,
-    ReflectedUniqueConstraint,
-)
+from sqlalchemy import exc
+from sqlalchemy.engine import Connection, default
+
+from ._questions import Questions
+
+T = TypeVar("T")
+Names: TypeAlias = tuple[str, ...] | None
+"""Names of tables to ask about, or None for all tables of the schema."""
+Ask: TypeAlias = Callable[[Questions, str | None, Names], dict[str, T]]
+"""Asks a gateway something about tables. Gets the name of the schema and those of the tables."""
+
+# A question about more tables than this asks about the whole schema, because long lists of names make long statements.
+_MOST_NAMES = 100
 
 
 class Reflection(default.DefaultDialect):
-    """The part of the dialect that reflects tables."""
+    """The part of the dialect that reflects tables.
 
-    @reflection.cache
+    A question about all tables of a schema takes as many statements as one about a single table. The exception is
+    `get_multi_foreign_keys`, which takes one call more for each table that has foreign keys.
+    """
+
     def get_schema_names(self, connection: Connection, **kw: Any) -> list[str]:
-        schemas = connection.execute(text("SELECT schema_name FROM information_schema.schemata ORDER BY schema_name"))
-        # The list of schemas leaves out the schema that it is in.
-        return [*(str(name) for (name,) in schemas), "information_schema"]
+        return Questions(connection, kw).schemas()
 
-    @reflection.cache
+    def has_schema(self, connection: Connection, schema_name: str, **kw: Any) -> bool:
+        return schema_name in self.get_schema_names(connection, **kw)
+
     def has_table(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> bool:
-        return self._kind(connection, table_name, schema) is not None
+        return table_name in Questions(connection, kw).objects(schema, (table_name,))
 
-    @reflection.cache
+    def has_multi_table(
+        self, connection: Connection, table_names: Sequence[str], schema: str | None = None, **kw: Any
+    ) -> Iterable[tuple[tuple[str | None, str], bool]]:
+        names = tuple(table_names) if len(table_names) <= _MOST_NAMES else None
+        objects = Questions(connection, kw).objects(schema, names)
+        return [((schema, name), name in objects) for name in table_names]
+
     def get_table_names(self, connection: Connection, schema: str | None = None, **kw: Any) -> list[str]:
-        return self._names(connection, schema, views=False)
+        return _named(Questions(connection, kw), schema, views=False)
 
-    @reflection.cache
     def get_view_names(self, connection: Connection, schema: str | None = None, **kw: Any) -> list[str]:
-        return self._names(connection, schema, views=True)
+        # The system tables belong to no user and cannot be dropped, so they are listed as views.
+        return _named(Questions(connection, kw), schema, views=True)
 
-    @reflection.cache
+    def get_temp_table_names(self, connection: Connection, schema: str | None = None, **kw: Any) -> list[str]:
+        return []
+
+    def get_temp_view_names(self, connection: Connection, schema: str | None = None, **kw: Any) -> list[str]:
+        return []
+
+    def get_materialized_view_names(self, connection: Connection, schema: str | None = None, **kw: Any) -> list[str]:
+        return []
+
+    def get_sequence_names(self, connection: Connection, schema: str | None = None, **kw: Any) -> list[str]:
+        return []
+
+    def has_sequence(self, connection: Connection, sequence_name: str, schema: str | None = None, **kw: Any) -> bool:
+        return False
+
     def get_view_definition(self, connection: Connection, view_name: str, schema: str | None = None, **kw: Any) -> str:
-        query = text(
-            "SELECT definition FROM information_schema.views WHERE table_schema = :schema AND table_name = :name"
-        )
-        names = {"schema": schema or self.default_schema_name, "name": view_name}
-        definition = connection.execute(query, names).scalar()
+        definition = Questions(connection, kw).view_definition(schema, view_name)
         if definition is None:
-            raise exc.NoSuchTableError(view_name)
-        return str(definition)
+            raise exc.NoSuchTableError(f"{schema}.{view_name}" if schema else view_name)
+        return definition
 
-    @reflection.cache
-    def get_columns(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> list[ReflectedColumn]:
-        self._check_exists(connection, table_name, schema, **kw)
-        driver: Any = connection.connection.dbapi_connection
-        columns: pa.Schema = driver.adbc_get_table_schema(
-            table_name, db_schema_filter=schema or self.default_schema_name
-        )
-        return [
-            {"name": field.name, "type": column_type(field.type), "nullable": field.nullable, "default": None}
-            for field in columns
-        ]
+    def get_columns(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> Any:
+        return _of_table(Questions.columns, list, connection, table_name, schema, kw)
 
-    @reflection.cache
-    def get_table_options(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> dict[str, Any]:
-        self._check_exists(connection, table_name, schema, **kw)
-        query = text(
-            "SELECT kind, shard_key, shards, sort_key FROM system.tables WHERE schema_name = :schema AND name = :name"
-        )
-        names = {"schema": schema or self.default_schema_name, "name": table_name}
-        row = connection.execute(query, names).first()
-        if row is None:
-            return {}
-        if row.kind == "reference":
-            return {"volary_reference": True}
-        options = {
-            "volary_shard_key": row.shard_key,
-            "volary_shards": row.shards,
-            "volary_sort_key": row.sort_key,
-        }
-        return {name: value for name, value in options.items() if value is not None}
+    def get_pk_constraint(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> Any:
+        return _of_table(Questions.primary_keys, _no_primary_key, connection, table_name, schema, kw)
 
-    @reflection.cache
-    def get_pk_constraint(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> ReflectedPrimaryKeyConstraint:
-        self._check_exists(connection, table_name, schema, **kw)
-        return {"constrained_columns": [], "name": None}
-
-    @reflection.cache
-    def get_foreign_keys(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> list[ReflectedForeignKeyConstraint]:
-        self._check_exists(connection, table_name, schema, **kw)
-        return []
-
-    @reflection.cache
-    def get_indexes(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> list[ReflectedIndex]:
-        self._check_exists(connection, table_name, schema, **kw)
-        return []
-
-    @reflection.cache
     def get_unique_constraints(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> list[ReflectedUniqueConstraint]:
-        self._check_exists(connection, table_name, schema, **kw)
-        return []
+    ) -> Any:
+        return _of_table(Questions.unique_constraints, list, connection, table_name, schema, kw)
 
-    @reflection.cache
     def get_check_constraints(
         self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> list[ReflectedCheckConstraint]:
-        self._check_exists(connection, table_name, schema, **kw)
-        return []
+    ) -> Any:
+        return _of_table(Questions.checks, list, connection, table_name, schema, kw)
 
-    def _check_exists(self, connection: Connection, name: str, schema: str | None, **kw: Any) -> None:
-        # An inspector that reflects a table asks once whether it exists, since it remembers what `has_table` has said.
-        if not self.has_table(connection, name, schema, **kw):
-            raise exc.NoSuchTableError(f"{schema}.{name}" if schema else name)
+    def get_foreign_keys(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> Any:
+        return _of_table(Questions.foreign_keys, list, connection, table_name, schema, kw)
 
-    def _kind(self, connection: Connection, name: str, schema: str | None) -> str | None:
-        query = text(
-            "SELECT table_type FROM information_schema.tables WHERE table_schema = :schema AND table_name = :name"
-        )
-        names = {"schema": schema or self.default_schema_name, "name": name}
-        kind = connection.execute(query, names).scalar()
-        return None if kind is None else str(kind)
+    def get_indexes(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> Any:
+        return _of_table(_no_indexes, list, connection, table_name, schema, kw)
 
-    def _names(self, connection: Connection, schema: str | None, *, views: bool) -> list[str]:
-        query = text(
-            "SELECT table_name, table_type FROM information_schema.tables "
-            "WHERE table_schema = :schema ORDER BY table_name"
-        )
-        rows = connection.execute(query, {"schema": schema or self.default_schema_name})
-        # The system tables belong to no user and cannot be dropped, so they are listed as views.
-        return [str(name) for name, kind in rows if (kind == "VIEW") == views]
+    def get_table_comment(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> Any:
+        return _of_table(Questions.comments, _no_comment, connection, table_name, schema, kw)
+
+    def get_table_options(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> Any:
+        return _of_table(Questions.options, dict, connection, table_name, schema, kw)
+
+    # SQLAlchemy 2 asks about several tables at once.
+
+    def get_multi_columns(self, connection: Connection, **kw: Any) -> Any:
+        return _of_tables(Questions.columns, list, connection, **kw)
+
+    def get_multi_pk_constraint(self, connection: Connection, **kw: Any) -> Any:
+        return _of_tables(Questions.primary_keys, _no_primary_key, connection, **kw)
+
+    def get_multi_unique_constraints(self, connection: Connection, **kw: Any) -> Any:
+        return _of_tables(Questions.unique_constraints, list, connection, **kw)
+
+    def get_multi_check_constraints(self, connection: Connection, **kw: Any) -> Any:
+        return _of_tables(Questions.checks, list, connection, **kw)
+
+    def get_multi_foreign_keys(self, connection: Connection, **kw: Any) -> Any:
+        return _of_tables(Questions.foreign_keys, list, connection, **kw)
+
+    def get_multi_indexes(self, connection: Connection, **kw: Any) -> Any:
+        return _of_tables(_no_indexes, list, connection, **kw)
+
+    def get_multi_table_comment(self, connection: Connection, **kw: Any) -> Any:
+        return _of_tables(Questions.comments, _no_comment, connection, **kw)
+
+    def get_multi_table_options(self, connection: Connection, **kw: Any) -> Any:
+        return _of_tables(Questions.options, dict, connection, **kw)
 
 
-def column_type(arrow: pa.DataType) -> sqltypes.TypeEngine[Any]:
-    """Returns the SQLAlchemy type for a type of Arrow that the gateway sends."""
-    types = pa.types
-    if types.is_boolean(arrow):
-        return sqltypes.BOOLEAN()
-    if types.is_int64(arrow) or types.is_uint32(arrow):
-        return sqltypes.BIGINT()
-    if types.is_int8(arrow) or types.is_int16(arrow) or types.is_uint8(arrow):
-        return sqltypes.SMALLINT()
-    if types.is_integer(arrow):
-        return sqltypes.INTEGER()
-    if types.is_float64(arrow):
-        return sqltypes.DOUBLE()
-    if types.is_floating(arrow):
-        return sqltypes.REAL()
-    if types.is_decimal(arrow):
-        return sqltypes.DECIMAL(arrow.precision, arrow.scale)
-    if types.is_date(arrow):
-        return sqltypes.DATE()
-    if types.is_time(arrow):
-        return sqltypes.TIME()
-    if types.is_timestamp(arrow):
-        return sqltypes.TIMESTAMP(timezone=arrow.tz is not None)
-    if types.is_string(arrow) or types.is_large_string(arrow):
-        return sqltypes.VARCHAR()
-    if types.is_binary(arrow) or types.is_large_binary(arrow) or types.is_fixed_size_binary(arrow):
-        return sqltypes.LargeBinary()
-    if types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow):
-        item = column_type(arrow.value_type)
-        if isinstance(item, sqltypes.ARRAY):
-            return sqltypes.ARRAY(item.item_type, dimensions=(item.dimensions or 1) + 1)
-        return sqltypes.ARRAY(item)
-    return sqltypes.NullType()
+def _of_table(
+    ask: Ask[Any],
+    nothing: Callable[[], Any],
+    connection: Connection,
+    name: str,
+    schema: str | None,
+    kw: dict[str, Any],
+) -> Any:
+    """Returns what is known about one table. Raises `NoSuchTableError` if it does not exist."""
+    questions = Questions(connection, kw)
+    if name not in questions.objects(schema, (name,)):
+        raise exc.NoSuchTableError(f"{schema}.{name}" if schema else name)
+    return ask(questions, schema, (name,)).get(name, nothing())
+
+
+def _of_tables(
+    ask: Ask[Any],
+    nothing: Callable[[], Any],
+    connection: Connection,
+    *,
+    schema: str | None,
+    filter_names: Collection[str] | None,
+    scope: Any,
+    kind: Any,
+    **kw: Any,
+) -> Iterable[tuple[tuple[str | None, str], Any]]:
+    """Returns what is known about the tables and views that are asked for and exist."""
+    from sqlalchemy.engine.reflection import ObjectKind, ObjectScope
+
+    if ObjectScope.DEFAULT not in scope:
+        return []  # there are no temporary tables
+    questions = Questions(connection, kw)
+    names = tuple(sorted(filter_names)) if filter_names and len(filter_names) <= _MOST_NAMES else None
+    wanted = [
+        name
+        for name, is_view in questions.objects(schema, names).items()
+        if (ObjectKind.VIEW if is_view else ObjectKind.TABLE) in kind and (not filter_names or name in filter_names)
+    ]
+    found = ask(questions, schema, names) if wanted else {}
+    return [((schema, name), found.get(name, nothing())) for name in wanted]
+
+
+def _named(questions: Questions, schema: str | None, *, views: bool) -> list[str]:
+    objects = questions.objects(schema, None)
+    return sorted(name for name, is_view in objects.items() if is_view == views)
+
+
+def _no_indexes(questions: Questions, schema: str | None, names: Names) -> dict[str, Any]:
+    return {}
+
+
+def _no_primary_key() -> dict[str, Any]:
+    return {"constrained_columns": [], "name": None}
+
+
+def _no_comment() -> dict[str, Any]:
+    return {"text": None}

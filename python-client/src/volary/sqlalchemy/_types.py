@@ -4,16 +4,77 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 from sqlalchemy import types as sqltypes
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import CompileError
 
+if TYPE_CHECKING:
+    _Numeric: TypeAlias = sqltypes.Numeric[Any]
+    _Float: TypeAlias = sqltypes.Float[Any]
+    _Span: TypeAlias = sqltypes.TypeEngine[datetime.timedelta]
+    _AnyType: TypeAlias = sqltypes.TypeEngine[Any]
+else:
+    # The types of SQLAlchemy 1.4, which Superset needs, take no parameters.
+    _Numeric, _Float, _Span, _AnyType = sqltypes.Numeric, sqltypes.Float, sqltypes.TypeEngine, sqltypes.TypeEngine
+
 EPOCH = datetime.datetime(1970, 1, 1)
 """The time that represents an interval of length zero."""
+
+
+class TIMESTAMP(sqltypes.TIMESTAMP):
+    """TIMESTAMP(precision), where `precision` is the number of digits of the second: 0, 3, 6 or 9.
+
+    SQLAlchemy's own types are created with 6 digits, which is what Python's times have.
+    """
+
+    def __init__(self, timezone: bool = False, precision: int | None = None) -> None:
+        super().__init__(timezone=timezone)
+        self.precision = precision
+
+
+class TIME(sqltypes.TIME):
+    """TIME(precision), as with `TIMESTAMP`."""
+
+    def __init__(self, timezone: bool = False, precision: int | None = None) -> None:
+        super().__init__(timezone=timezone)
+        self.precision = precision
+
+
+class DOUBLE(_Float):
+    """DOUBLE, for SQLAlchemy 1.4. SQLAlchemy 2 has a type of this name."""
+
+    __visit_name__ = "DOUBLE"
+
+
+class STRUCT(_AnyType):
+    """STRUCT<name type, …>. Values are dictionaries."""
+
+    __visit_name__ = "STRUCT"
+    cache_ok = True
+
+    def __init__(self, fields: Mapping[str, _AnyType] | Iterable[tuple[str, _AnyType]]) -> None:
+        # SQLAlchemy makes copies with what the attribute holds.
+        self.fields = tuple(dict(fields).items())
+
+    @property
+    def python_type(self) -> type[Any]:
+        """The type of the values."""
+        return dict
+
+
+class MAP(_AnyType):
+    """A map. Files that are loaded may have some, but CREATE TABLE has no word for the type."""
+
+    __visit_name__ = "MAP"
+    cache_ok = True
+
+    def __init__(self, key: _AnyType, value: _AnyType) -> None:
+        self.key = key
+        self.value = value
 
 
 class UtcDateTime(sqltypes.DateTime):
@@ -84,7 +145,7 @@ class Interval(sqltypes.Interval):
         return process
 
 
-class Span(sqltypes.TypeEngine[datetime.timedelta]):
+class Span(_Span):
     """A timedelta as an SQL interval. Statements can contain intervals only as literals."""
 
     def literal_processor(self, dialect: Dialect) -> Callable[[Any], str] | None:
@@ -97,7 +158,7 @@ class Span(sqltypes.TypeEngine[datetime.timedelta]):
         return process
 
 
-class Exact(sqltypes.Numeric[Any]):
+class Exact(_Numeric):
     """Decimals. Parameters and results of other numeric types are converted to decimals.
 
     The parameters of many rows must have one type, and the result of a division may have another type than its
@@ -146,7 +207,7 @@ def _decimal(value: Any) -> decimal.Decimal:
     return value if isinstance(value, decimal.Decimal) else decimal.Decimal(str(value))
 
 
-class Double(sqltypes.Float[Any]):
+class Double(_Float):
     """Floats. Parameters of many rows are one column of one type, so numbers of other types become floats."""
 
     def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
