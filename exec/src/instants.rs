@@ -15,6 +15,8 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use crate::postgres::with_templates;
+
 /// The time zone in the Arrow type of an instant.
 pub const UTC: &str = "UTC";
 
@@ -107,7 +109,7 @@ pub fn functions() -> Vec<Arc<ScalarUDF>> {
             utc,
         }))
     });
-    functions.into()
+    with_templates(functions, 1)
 }
 
 /// Returns the name of the variant of a function that takes a time zone.

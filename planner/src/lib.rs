@@ -72,5 +72,7 @@ pub mod subqueries;
 pub mod table;
 /// Determines which workers a gather asks, and for which shards.
 pub mod targets;
+/// Plans arithmetic with times, intervals and parameters that the planner refuses.
+pub mod time_arithmetic;
 /// Makes the units agree in comparisons of times.
 pub mod time_units;

@@ -49,7 +49,7 @@ fn types() -> Vec<XdbcTypeInfo> {
         },
         XdbcTypeInfo {
             literal_prefix: Some("X'".to_owned()),
-            ..quoted("BYTEA", Xdbc::XdbcVarbinary, i32::MAX)
+            ..quoted("VARBINARY", Xdbc::XdbcVarbinary, i32::MAX)
         },
         XdbcTypeInfo {
             sql_data_type: Xdbc::XdbcDatetime,

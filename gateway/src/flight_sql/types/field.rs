@@ -4,6 +4,8 @@ use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, Fiel
 
 use super::TypeProfile;
 
+/// The beginning of the keys of metadata for JDBC and ODBC.
+const FLIGHT_SQL: &str = "ARROW:FLIGHT:SQL:";
 const EXTENSION_NAME: &str = "ARROW:extension:name";
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 const UUID_EXTENSION: &str = "arrow.uuid";
@@ -19,6 +21,10 @@ pub(in crate::flight_sql) fn map_field(profile: TypeProfile, field: &Field) -> F
         map_type(profile, field.data_type())
     };
     let mut metadata = field.metadata().clone();
+    if profile == TypeProfile::Native {
+        // Arrow's own types say it all.
+        metadata.retain(|key, _| !key.starts_with(FLIGHT_SQL));
+    }
     let mut nullable = field.is_nullable();
     if data_type != *field.data_type() {
         // An extension type is bound to its storage type. Clients refuse a schema that has the
