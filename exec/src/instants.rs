@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use crate::postgres::with_templates;
 use crate::to_timestamp;
 
 /// The time zone in the Arrow type of an instant.
@@ -101,7 +102,10 @@ pub fn functions() -> Vec<Arc<ScalarUDF>> {
             utc,
         }))
     });
-    in_utc.into_iter().chain(in_zone).collect()
+    in_utc
+        .into_iter()
+        .chain(with_templates(in_zone, 1))
+        .collect()
 }
 
 /// Returns the name of the variant of a function that takes a time zone.

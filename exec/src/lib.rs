@@ -32,6 +32,8 @@ pub mod linger;
 pub mod math_order;
 /// Reserves memory for large batches on their way to a client or another node.
 mod outgoing;
+/// Provides functions that PostgreSQL has and DataFusion lacks, or has in another form.
+pub mod postgres;
 /// Rewrites the expressions of a logical plan.
 pub mod rewrite;
 /// Computes the width of rows that operators copy.

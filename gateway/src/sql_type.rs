@@ -56,6 +56,43 @@ pub(crate) fn sql_type_name(data_type: &DataType) -> String {
     fixed.to_owned()
 }
 
+/// The keys of Flight SQL's metadata about the type of a column.
+pub(crate) const TYPE_NAME: &str = "ARROW:FLIGHT:SQL:TYPE_NAME";
+const PRECISION: &str = "ARROW:FLIGHT:SQL:PRECISION";
+const SCALE: &str = "ARROW:FLIGHT:SQL:SCALE";
+
+/// Returns Flight SQL's metadata about a column of this type. JDBC and ODBC read the number of
+/// digits from it, and ODBC the name of the type.
+pub(crate) fn driver_metadata(data_type: &DataType) -> impl Iterator<Item = (String, String)> {
+    // Generators of code and checks of schemas know the name that the standard has.
+    let name = match sql_type_name(data_type) {
+        name if name == "BYTEA" => "VARBINARY".to_owned(),
+        name => name,
+    };
+    let (precision, scale) = match data_type {
+        DataType::Int8 => (Some(3), None),
+        DataType::Int16 | DataType::UInt8 => (Some(5), None),
+        DataType::Int32 | DataType::UInt16 => (Some(10), None),
+        DataType::Int64 | DataType::UInt32 => (Some(19), None),
+        DataType::UInt64 => (Some(20), Some(0)),
+        DataType::Float16 | DataType::Float32 => (Some(7), None),
+        DataType::Float64 => (Some(15), None),
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => (Some(*precision), Some(*scale)),
+        _ => (None, None),
+    };
+    let entry = |key: &str, value: String| (key.to_owned(), value);
+    [
+        Some(entry(TYPE_NAME, name)),
+        precision.map(|digits| entry(PRECISION, digits.to_string())),
+        scale.map(|digits| entry(SCALE, digits.to_string())),
+    ]
+    .into_iter()
+    .flatten()
+}
+
 /// Returns the type of decimals with this precision and scale. Returns `None` if no type has so
 /// many digits.
 pub(crate) fn decimal_type(precision: u8, scale: i8) -> Option<DataType> {

@@ -78,5 +78,7 @@ pub mod targets;
 pub mod text_casts;
 /// Keeps the units of timestamps that meet dates and texts.
 mod time_types;
+/// Plans arithmetic with times, intervals and parameters that the planner refuses.
+pub mod time_arithmetic;
 /// Makes the units agree in comparisons of times.
 pub mod time_units;

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, Result, ScalarValue, Spans};
+use datafusion::common::{
+    Column, DFSchema, DataFusionError, ExprSchema, Result, ScalarValue, Spans,
+};
 use datafusion::functions_aggregate::expr_fn::{count, max, min};
-use datafusion::logical_expr::expr::{InSubquery, SetComparison, SetQuantifier};
+use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::{
     Expr, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, binary_expr, lit, when,
 };
@@ -20,7 +22,8 @@ use volary_flight_proto::Error;
 /// - `= ANY` and `<> ALL` become IN and NOT IN.
 /// - Other comparisons with a subquery that reads no outer column become comparisons with its
 ///   minimum and maximum.
-/// - DataFusion rewrites the others. Before that, the column of the subquery gets a new name.
+/// - In conditions on rows, DataFusion rewrites the others. Before that, the column of the subquery
+///   gets a new name. In other places, they become CASE and EXISTS.
 #[derive(Debug)]
 pub(crate) struct SetComparisons;
 
@@ -39,9 +42,9 @@ impl OptimizerRule for SetComparisons {
                 return Ok(Transformed::no(node));
             }
             let is_filter = matches!(node, LogicalPlan::Filter(_));
-            rewrite_expressions(node, |part, _| match part {
+            rewrite_expressions(node, |part, schema| match part {
                 Expr::SetComparison(comparison) => {
-                    rewrite(comparison, is_filter, config).map(Transformed::yes)
+                    rewrite(comparison, is_filter, schema, config).map(Transformed::yes)
                 }
                 other => Ok(Transformed::no(other)),
             })
@@ -63,6 +66,7 @@ fn has_set_comparison(node: &LogicalPlan) -> Result<bool> {
 fn rewrite(
     comparison: SetComparison,
     is_filter: bool,
+    schema: &DFSchema,
     config: &dyn OptimizerConfig,
 ) -> Result<Expr> {
     let is_all = matches!(comparison.quantifier, SetQuantifier::All);
@@ -85,26 +89,74 @@ fn rewrite(
     {
         return Ok(compared);
     }
-    if !is_filter {
-        return Err(Error::unsupported(
-            "this comparison with ALL or ANY (SELECT …) is not supported outside WHERE and HAVING; write it there, or join the subquery",
-        )
-        .into());
-    }
     let SetComparison { subquery, .. } = comparison;
     let value = Column::from(subquery.subquery.schema().qualified_field(0));
     let name = config.alias_generator().next("__quantified");
     let renamed = LogicalPlanBuilder::from(subquery.subquery)
-        .project([Expr::Column(value).alias(name)])?
+        .project([Expr::Column(value).alias(&name)])?
         .build()?;
-    Ok(Expr::SetComparison(SetComparison {
+    let comparison = SetComparison {
         subquery: Subquery {
             subquery: Arc::new(renamed),
             outer_ref_columns: subquery.outer_ref_columns,
             spans: subquery.spans,
         },
         ..comparison
-    }))
+    };
+    if is_filter {
+        return Ok(Expr::SetComparison(comparison));
+    }
+    with_exists(&comparison, Column::new_unqualified(name), schema)
+}
+
+/// Rewrites a comparison as tests of whether there is a row that decides it, and whether there is
+/// one for which it is NULL.
+fn with_exists(comparison: &SetComparison, value: Column, schema: &DFSchema) -> Result<Expr> {
+    let outer = comparison.expr.as_ref().clone().transform(|part| {
+        Ok(match part {
+            Expr::Column(column) => {
+                let field = Arc::clone(schema.field_from_column(&column)?);
+                Transformed::yes(Expr::OuterReferenceColumn(field, column))
+            }
+            Expr::OuterReferenceColumn(_, _)
+            | Expr::ScalarSubquery(_)
+            | Expr::Exists(_)
+            | Expr::InSubquery(_)
+            | Expr::SetComparison(_) => {
+                return Err(Error::unsupported(
+                    "this comparison with ALL or ANY (SELECT …) is not supported outside WHERE and HAVING, because another subquery is compared; join that subquery",
+                )
+                .into());
+            }
+            other => Transformed::no(other),
+        })
+    })?;
+    let compared = binary_expr(outer.data, comparison.op, Expr::Column(value));
+    let is_all = matches!(comparison.quantifier, SetQuantifier::All);
+    let decides = if is_all {
+        !compared.clone()
+    } else {
+        compared.clone()
+    };
+    let has_row = |condition: Expr| {
+        let rows = LogicalPlanBuilder::from(Arc::clone(&comparison.subquery.subquery))
+            .filter(condition)?
+            .build()?;
+        Ok::<_, DataFusionError>(Expr::Exists(Exists {
+            subquery: Subquery {
+                outer_ref_columns: rows.all_out_ref_exprs(),
+                subquery: Arc::new(rows),
+                spans: comparison.subquery.spans.clone(),
+            },
+            negated: false,
+        }))
+    };
+    when(has_row(decides)?, lit(!is_all))
+        .when(
+            has_row(compared.is_null())?,
+            lit(ScalarValue::Boolean(None)),
+        )
+        .otherwise(lit(is_all))
 }
 
 /// Rewrites a comparison as comparisons with the minimum and the maximum of the subquery. Returns

@@ -39,7 +39,7 @@ def test_it_connects(client, login):
     # SQL_DBMS_NAME, SQL_IDENTIFIER_QUOTE_CHAR, and the last id.
     assert {0, 504, 576} <= set(everything["info_name"].to_pylist())
     # pyodbc asks for the sizes of SQL_VARCHAR, SQL_WVARCHAR, SQL_VARBINARY and SQL_TYPE_TIMESTAMP.
-    for number, name in ((12, "VARCHAR"), (-9, "NVARCHAR"), (-3, "BYTEA"), (93, "TIMESTAMP")):
+    for number, name in ((12, "VARCHAR"), (-9, "NVARCHAR"), (-3, "VARBINARY"), (93, "TIMESTAMP")):
         types = rows(client, pb.command("CommandGetXdbcTypeInfo", pb.field(1, number)), login)
         assert types["type_name"].to_pylist()[0] == name
         assert all(size > 0 for size in types["column_size"].to_pylist())

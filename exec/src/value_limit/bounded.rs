@@ -200,6 +200,9 @@ impl ScalarUDFImpl for BoundedFunction {
         if self.name() == "regexp_like" && is_plain {
             return self.function.simplify(args, info);
         }
+        if let Some(operator) = rule::plain_like(self.name(), &args) {
+            return Ok(ExprSimplifyResult::Simplified(operator));
+        }
         Ok(ExprSimplifyResult::Original(args))
     }
 

@@ -149,6 +149,22 @@ pub(super) fn is_plain_expression(expression: &Expr) -> bool {
     is_plain(expression, Pattern::regex)
 }
 
+/// Returns the operator LIKE for a call of its function whose pattern has become a plain constant,
+/// because DataFusion optimizes the operator. Returns `None` for other calls.
+pub(super) fn plain_like(function: &str, arguments: &[Expr]) -> Option<Expr> {
+    let case_insensitive = function == text_match::name(Operator::ILikeMatch)?;
+    if !case_insensitive && function != text_match::name(Operator::LikeMatch)? {
+        return None;
+    }
+    let [text, pattern] = arguments else {
+        return None;
+    };
+    is_plain(pattern, Pattern::like).then(|| {
+        let (text, pattern) = (Box::new(text.clone()), Box::new(pattern.clone()));
+        Expr::Like(Like::new(false, text, pattern, None, case_insensitive))
+    })
+}
+
 fn is_plain(expression: &Expr, read: fn(&str) -> Pattern) -> bool {
     match expression {
         Expr::Literal(value, _) => match value.try_as_str() {

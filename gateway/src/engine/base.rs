@@ -8,6 +8,7 @@ use volary_exec::date_trunc::date_trunc;
 use volary_exec::instants;
 use volary_exec::intervals;
 use volary_exec::math_order;
+use volary_exec::postgres;
 use volary_exec::single_row::single_row;
 use volary_exec::text_casts;
 use volary_exec::timestamp_diff::timestamp_diff;
@@ -24,8 +25,10 @@ use volary_planner::session_settings::SessionSettings;
 use volary_planner::session_zone::SessionZone;
 use volary_planner::subqueries::places::SubqueryPlaces;
 use volary_planner::text_casts::TextOperators;
+use volary_planner::time_arithmetic::TimeArithmetic;
 use volary_planner::time_units::TimesOfDay;
 
+use super::parameter_planner::ParameterPlanner;
 use super::{nested_types, parsed_types};
 use crate::config::Config;
 use crate::sql::names::{CATALOG, PUBLIC};
@@ -67,6 +70,8 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
             )),
             Arc::new(TimesOfDay),
             Arc::new(TextOperators),
+            Arc::new(TimeArithmetic),
+            Arc::new(ParameterPlanner),
         ])
         .with_type_planner(Arc::new(SqlTypes))
         .with_default_features()
@@ -88,12 +93,20 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
     let bounded = bounded.chain(instants::functions());
     let bounded = bounded.chain(math_order::functions());
     let bounded = bounded.chain(text_casts::functions());
+    let bounded = bounded.chain(postgres::functions());
     let bounded = bounded
         .chain([date_trunc(), single_row(), timestamp_diff()])
         .chain([intervals::length(), random_uuid()]);
     let of_session = session_functions::functions(env!("CARGO_PKG_VERSION"));
     for function in bounded.chain(clock::functions()).chain(of_session) {
         state.register_udf(function)?;
+    }
+    let reading: Vec<_> = state.scalar_functions().values().cloned().collect();
+    for function in postgres::with_templates(reading, 0) {
+        state.register_udf(function)?;
+    }
+    for function in postgres::window_functions() {
+        state.register_udwf(function)?;
     }
     let aggregates = SessionStateDefaults::default_aggregate_functions();
     let bounded = value_limit::bounded_aggregates(&aggregates, config.query.value_limit());

@@ -11,8 +11,23 @@ const SHOWN_NAMES: usize = 8;
 pub(super) fn with_advice(error: DataFusionError) -> Error {
     match unknown_column(&error) {
         Some((field, valid)) => no_such_column(field, valid),
+        None if has_no_join(&error) => correlation_error(),
         None => without_report_advice(error.into()),
     }
+}
+
+/// Returns whether the planner found no join that computes a subquery.
+fn has_no_join(error: &DataFusionError) -> bool {
+    let text = error.message();
+    text.contains("does not support logical expression") && text.contains("OuterReferenceColumn")
+}
+
+/// Returns the error for a subquery that reads columns of the outer query in a way for which there
+/// is no join.
+pub(super) fn correlation_error() -> Error {
+    Error::unsupported(
+        "a subquery, or the query of a LATERAL, reads columns of the outer query in a way that is not supported, such as below a LIMIT or an aggregate without an equality; write it as a join, or with row_number() OVER (…)",
+    )
 }
 
 /// Removes DataFusion's request to file a bug report. DataFusion reports some mistakes of users as

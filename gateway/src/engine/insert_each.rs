@@ -25,6 +25,7 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
 
 use super::context::StatementContext;
+use super::frame_parameters::FrameParameters;
 use super::outcome::{Completion, ExecutionResult};
 use super::parameters::{self, parameter_index};
 use super::statement::run_plan;
@@ -84,7 +85,10 @@ async fn insert_each(
     let LogicalPlan::Dml(insert) = context.plan(*statement).await? else {
         return Ok(InsertEachOutcome::OneByOne(rows));
     };
-    let wanted = parameters::parameter_types(&LogicalPlan::Dml(insert.clone()))?;
+    let wanted = parameters::parameter_types(
+        &LogicalPlan::Dml(insert.clone()),
+        &FrameParameters::default(),
+    )?;
     parameters::check_count(wanted.len(), rows.schema.fields().len())?;
     let columns = ParameterColumns::new(&rows.schema, wanted);
     let stream = Arc::new(OnceStream {

@@ -14,6 +14,8 @@ mod declarations;
 mod definition;
 /// Turns DataFusion's errors into errors for users.
 mod errors;
+/// Gives the parameters in the frames of windows their values.
+mod frame_parameters;
 /// Keeps generic plans for statements that are run repeatedly.
 mod generic;
 /// Writes rows that a client sends as Arrow batches, and creates their table if needed.
@@ -27,6 +29,8 @@ mod listing;
 mod nested_types;
 /// Defines the outcomes of statements, and records them in the session and the list of statements.
 mod outcome;
+/// Gives types to parameters of functions that need types to be planned.
+mod parameter_planner;
 /// Tells the types of parameters by their places.
 mod parameter_types;
 /// Binds and casts parameters.

@@ -4,187 +4,518 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::datatypes::{DataType, Field, TimeUnit};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, ExprSchema};
+use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result as DfResult;
-use datafusion::logical_expr::expr::{Alias, Case, ScalarFunction};
+use datafusion::logical_expr::expr::{
+    Alias, Between, Case, InList, Like, Placeholder, ScalarFunction, WindowFunction,
+};
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan};
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator};
 
 /// Functions whose arguments all have one type.
 const OF_ONE_TYPE: [&str; 6] = ["coalesce", "nullif", "ifnull", "nvl", "greatest", "least"];
 
-/// Returns the types of parameters by their names, as far as their places tell them:
+/// Functions of times, which also take texts, and the position of the time.
+const OF_TIMES: [(&str, usize); 4] = [
+    ("date_bin", 1),
+    ("date_part", 1),
+    ("date_trunc", 1),
+    ("to_char", 0),
+];
+
+/// The type of a parameter.
+#[derive(Debug, Clone)]
+pub(super) struct ParameterType {
+    pub(super) data_type: DataType,
+    /// Says whether the place of the parameter takes any type, so that a value of another type must
+    /// be kept as it is.
+    pub(super) is_guess: bool,
+}
+
+/// Returns the types of all parameters by their names. The type is `None` if no place of the
+/// parameter tells it.
 ///
-/// - A value that is inserted has the type of its column.
-/// - LIMIT and OFFSET take a BIGINT, and conditions a BOOLEAN.
-/// - CAST takes the type to which it casts, as the SQL standard says.
-/// - The branches of a CASE and the arguments of `coalesce` and the like have one type, and so have
-///   the fields of two rows that are compared.
-/// - Other functions take what their signatures say, if that is a text, an integer or a BOOLEAN.
-pub(super) fn types_by_place(plan: &LogicalPlan) -> DfResult<HashMap<String, DataType>> {
+/// DataFusion has found the types of those that are compared or computed with. The others have:
+///
+/// - A value that is inserted: the type of its column.
+/// - LIMIT and OFFSET: BIGINT. Conditions: BOOLEAN.
+/// - A column of a UNION: the type of the other branches.
+/// - CAST: the type to which it casts, as the SQL standard says.
+/// - The branches of a CASE, the arguments of `coalesce` and the like, the operands of a comparison,
+///   and the fields of two rows that are compared: the type of the others, or the type that their
+///   own place tells.
+/// - A column of VALUES: the type that the places of the column tell.
+/// - Other functions: what their signatures say. Windows: BIGINT for positions.
+/// - `? IS NULL`: the type of the parameter next to it, as in `? IS NULL OR k = ?`.
+pub(super) fn types_of_parameters(
+    plan: &LogicalPlan,
+) -> DfResult<HashMap<String, Option<ParameterType>>> {
     let mut places = Places::default();
+    let mut names = Vec::new();
+    let mut is_any_unknown = false;
     plan.apply_with_subqueries(|node| {
-        match node {
-            LogicalPlan::Limit(limit) => {
-                for rows in [&limit.skip, &limit.fetch].into_iter().flatten() {
-                    places.note(rows, &DataType::Int64);
-                }
-            }
-            LogicalPlan::Dml(dml) => {
-                let fields = dml.input.schema().fields().iter();
-                let types = fields
-                    .map(|field| Some(field.data_type().clone()))
-                    .collect();
-                places.note_inserted(&dml.input, types);
-            }
-            LogicalPlan::Filter(filter) => places.note(&filter.predicate, &DataType::Boolean),
-            _ => {}
-        }
-        let schema = merge_schema(&node.inputs());
         node.apply_expressions(|expression| {
             expression.apply(|part| {
-                places.look_into(part, &schema)?;
+                if let Expr::Placeholder(parameter) = part {
+                    names.push(parameter.id.clone());
+                    match own_type(parameter) {
+                        Some(data_type) => places.add(&parameter.id, data_type),
+                        None => is_any_unknown = true,
+                    }
+                }
                 Ok(TreeNodeRecursion::Continue)
             })
         })
     })?;
-    Ok(places.0)
+    if is_any_unknown {
+        plan.apply_with_subqueries(|node| {
+            places.look_into_node(node)?;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        // The types of the neighbours are known by now.
+        plan.apply_with_subqueries(|node| {
+            node.apply_expressions(|expression| {
+                expression.apply(|part| {
+                    places.guess_of_null_tests(part)?;
+                    Ok(TreeNodeRecursion::Continue)
+                })
+            })
+        })?;
+    }
+    let types = names.into_iter().map(|name| {
+        let data_type = places.0.get(&name).cloned();
+        (name, data_type)
+    });
+    Ok(types.collect())
+}
+
+/// Returns the type that DataFusion has found for a parameter.
+fn own_type(parameter: &Placeholder) -> Option<&DataType> {
+    let field = parameter.field.as_ref()?;
+    // Two parameters that are compared with each other have this type.
+    (!field.data_type().is_null()).then(|| field.data_type())
 }
 
 #[derive(Default)]
-struct Places(HashMap<String, DataType>);
+struct Places(HashMap<String, ParameterType>);
 
 impl Places {
+    fn add(&mut self, name: &str, data_type: &DataType) {
+        if !data_type.is_null() && !self.0.contains_key(name) {
+            let found = ParameterType {
+                data_type: data_type.clone(),
+                is_guess: false,
+            };
+            self.0.insert(name.to_owned(), found);
+        }
+    }
+
     /// Notes the type of an expression, if it is a parameter whose type is not known yet.
     fn note(&mut self, expression: &Expr, data_type: &DataType) {
         if let Expr::Placeholder(parameter) = expression
-            && parameter.field.is_none()
-            && !data_type.is_null()
+            && own_type(parameter).is_none()
         {
-            let name = parameter.id.clone();
-            self.0.entry(name).or_insert_with(|| data_type.clone());
+            self.add(&parameter.id, data_type);
         }
     }
 
-    /// Notes the types of columns that become those of a table. `types` has the type that each
-    /// column of `rows` is cast to.
-    fn note_inserted(&mut self, rows: &LogicalPlan, types: Vec<Option<DataType>>) {
-        match rows {
-            LogicalPlan::SubqueryAlias(alias) => self.note_inserted(&alias.input, types),
-            LogicalPlan::Projection(projection) => {
-                let input = projection.input.schema();
-                let mut below = vec![None; input.fields().len()];
-                for (expression, data_type) in projection.expr.iter().zip(types) {
-                    let Some(data_type) = data_type else { continue };
-                    let mut expression = expression;
-                    while let Expr::Alias(Alias { expr, .. }) | Expr::Cast(Cast { expr, .. }) =
-                        expression
-                    {
-                        expression = expr;
-                    }
-                    if let Expr::Column(column) = expression
-                        && let Some(position) = input.maybe_index_of_column(column)
-                    {
-                        below[position] = Some(data_type);
-                    } else {
-                        self.note(expression, &data_type);
-                    }
+    fn look_into_node(&mut self, node: &LogicalPlan) -> DfResult<()> {
+        match node {
+            LogicalPlan::Limit(limit) => {
+                for rows in [&limit.skip, &limit.fetch].into_iter().flatten() {
+                    self.note(rows, &DataType::Int64);
                 }
-                self.note_inserted(&projection.input, below);
             }
-            _ => {}
-        }
-    }
-
-    fn look_into(&mut self, part: &Expr, schema: &DFSchema) -> DfResult<()> {
-        match part {
-            // TRY_CAST takes values of other types, too, and returns NULL for them.
-            Expr::Cast(Cast { expr, field }) => self.note(expr, field.data_type()),
-            Expr::Not(inner) => self.note(inner, &DataType::Boolean),
-            Expr::Case(Case {
-                expr,
-                when_then_expr,
-                else_expr,
-            }) => {
-                let conditions = when_then_expr.iter().map(|(when, _)| when.as_ref());
-                match expr {
-                    Some(expr) => self.note_same(conditions.chain([expr.as_ref()]), schema),
-                    None => conditions.for_each(|when| self.note(when, &DataType::Boolean)),
+            LogicalPlan::Dml(dml) => {
+                for (position, field) in dml.input.schema().fields().iter().enumerate() {
+                    self.expect_column(&dml.input, position, field.data_type());
                 }
-                let results = when_then_expr.iter().map(|(_, then)| then.as_ref());
-                self.note_same(results.chain(else_expr.as_deref()), schema);
             }
-            Expr::ScalarFunction(call) if OF_ONE_TYPE.contains(&call.func.name()) => {
-                self.note_same(call.args.iter(), schema);
-            }
-            Expr::ScalarFunction(call) => self.note_by_signature(call, schema),
-            Expr::BinaryExpr(BinaryExpr { left, right, .. }) => {
-                if let (Expr::ScalarFunction(left), Expr::ScalarFunction(right)) =
-                    (left.as_ref(), right.as_ref())
-                    && left.func.name() == "struct"
-                    && right.func.name() == "struct"
-                {
-                    for (left, right) in left.args.iter().zip(&right.args) {
-                        self.note_same([left, right].into_iter(), schema);
+            LogicalPlan::Union(union) => {
+                for position in 0..union.schema.fields().len() {
+                    let types = union.inputs.iter().map(|branch| {
+                        let field = branch.schema().fields().get(position)?;
+                        let data_type = field.data_type();
+                        (!data_type.is_null()).then(|| data_type.clone())
+                    });
+                    if let Some(known) = types.into_iter().flatten().next() {
+                        for branch in &union.inputs {
+                            self.expect_column(branch, position, &known);
+                        }
                     }
                 }
             }
             _ => {}
         }
+        let scope = Scope::of(node);
+        if let LogicalPlan::Filter(filter) = node {
+            self.expect(&filter.predicate, &DataType::Boolean, &scope);
+        }
+        node.apply_expressions(|expression| {
+            expression.apply(|part| {
+                self.look_into(part, &scope);
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
         Ok(())
     }
 
-    /// Notes for each parameter among the expressions the type of the first other one.
-    fn note_same<'a>(
+    /// Notes the type of a column that is written to a table or compared, if it comes from
+    /// parameters.
+    fn expect_column(&mut self, rows: &LogicalPlan, position: usize, data_type: &DataType) {
+        match rows {
+            LogicalPlan::SubqueryAlias(alias) => {
+                self.expect_column(&alias.input, position, data_type);
+            }
+            LogicalPlan::Filter(filter) => self.expect_column(&filter.input, position, data_type),
+            LogicalPlan::Sort(sort) => self.expect_column(&sort.input, position, data_type),
+            LogicalPlan::Limit(limit) => self.expect_column(&limit.input, position, data_type),
+            LogicalPlan::Distinct(distinct) => {
+                self.expect_column(distinct.input(), position, data_type);
+            }
+            LogicalPlan::Union(union) => {
+                for branch in &union.inputs {
+                    self.expect_column(branch, position, data_type);
+                }
+            }
+            LogicalPlan::Projection(projection) => {
+                let Some(mut expression) = projection.expr.get(position) else {
+                    return;
+                };
+                // The planner has added casts to the types of the table.
+                while let Expr::Alias(Alias { expr, .. }) | Expr::Cast(Cast { expr, .. }) =
+                    expression
+                {
+                    expression = expr;
+                }
+                self.expect(expression, data_type, &Scope::of(rows));
+            }
+            LogicalPlan::Values(values) => {
+                let scope = Scope::of(rows);
+                for row in &values.values {
+                    if let Some(value) = row.get(position) {
+                        self.expect(strip_casts(value), data_type, &scope);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes the types of the parameters that decide the type of an expression, which its place
+    /// wants to be `data_type`.
+    fn expect(&mut self, expression: &Expr, data_type: &DataType, scope: &Scope<'_>) {
+        match expression {
+            Expr::Placeholder(_) => self.note(expression, data_type),
+            Expr::Alias(alias) => self.expect(&alias.expr, data_type, scope),
+            Expr::Negative(inner) => self.expect(inner, data_type, scope),
+            _ if !scope.is_unknown(expression) => {}
+            Expr::Case(case) => {
+                for result in results(case) {
+                    self.expect(result, data_type, scope);
+                }
+            }
+            Expr::ScalarFunction(call) if OF_ONE_TYPE.contains(&call.func.name()) => {
+                for argument in &call.args {
+                    self.expect(argument, data_type, scope);
+                }
+            }
+            Expr::ScalarSubquery(subquery) => {
+                self.expect_column(&subquery.subquery, 0, data_type);
+            }
+            Expr::Column(column) => {
+                for (rows, position) in scope.origins(column) {
+                    self.expect_column(rows, position, data_type);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn look_into(&mut self, part: &Expr, scope: &Scope<'_>) {
+        match part {
+            // TRY_CAST takes values of other types, too, and returns NULL for them.
+            Expr::Cast(Cast { expr, field }) => self.expect(expr, field.data_type(), scope),
+            Expr::Not(inner) | Expr::IsTrue(inner) | Expr::IsFalse(inner) => {
+                self.expect(inner, &DataType::Boolean, scope);
+            }
+            Expr::Negative(inner) => self.note(inner, &DataType::Float64),
+            Expr::Case(case) => {
+                let conditions = case.when_then_expr.iter().map(|(when, _)| when.as_ref());
+                match &case.expr {
+                    Some(expr) => self.expect_same(conditions.chain([expr.as_ref()]), scope),
+                    None => {
+                        conditions.for_each(|when| self.expect(when, &DataType::Boolean, scope));
+                    }
+                }
+                self.expect_same(results(case), scope);
+            }
+            Expr::Between(Between {
+                expr, low, high, ..
+            }) => self.expect_same([expr, low, high].into_iter().map(AsRef::as_ref), scope),
+            Expr::InList(InList { expr, list, .. }) => {
+                let fields = struct_fields(expr);
+                for (position, field) in fields.into_iter().flatten().enumerate() {
+                    let others = list
+                        .iter()
+                        .filter_map(|row| struct_fields(row)?.get(position));
+                    self.expect_same([field].into_iter().chain(others), scope);
+                }
+                self.expect_same([expr.as_ref()].into_iter().chain(list), scope);
+            }
+            Expr::Like(Like { expr, pattern, .. })
+            | Expr::SimilarTo(Like { expr, pattern, .. }) => {
+                for text in [expr, pattern] {
+                    self.expect(text, &DataType::Utf8View, scope);
+                }
+            }
+            Expr::InSubquery(predicate) => {
+                let of_subquery = predicate.subquery.subquery.schema().field(0).data_type();
+                self.expect(&predicate.expr, of_subquery, scope);
+            }
+            Expr::ScalarFunction(call) if OF_ONE_TYPE.contains(&call.func.name()) => {
+                self.expect_same(call.args.iter(), scope);
+            }
+            Expr::ScalarFunction(call) => self.note_by_signature(call, scope),
+            Expr::WindowFunction(call) => self.look_into_window(call, scope),
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+                if let (Some(left), Some(right)) = (struct_fields(left), struct_fields(right)) {
+                    for (left, right) in left.iter().zip(right) {
+                        self.expect_same([left, right].into_iter(), scope);
+                    }
+                }
+                match op {
+                    Operator::And | Operator::Or => {
+                        for condition in [left, right] {
+                            self.expect(condition, &DataType::Boolean, scope);
+                        }
+                    }
+                    _ if op.supports_propagation() => {
+                        self.expect_same([left, right].into_iter().map(AsRef::as_ref), scope);
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn look_into_window(&mut self, call: &WindowFunction, scope: &Scope<'_>) {
+        let arguments = &call.params.args;
+        match (call.fun.name(), arguments.as_slice()) {
+            ("lag" | "lead", [value, offset, rest @ ..]) => {
+                self.note(offset, &DataType::Int64);
+                self.expect_same(std::iter::once(value).chain(rest), scope);
+            }
+            ("nth_value", [_, position, ..]) => self.note(position, &DataType::Int64),
+            ("ntile", [buckets, ..]) => self.note(buckets, &DataType::Int64),
+            _ => {}
+        }
+    }
+
+    /// Expects of all the expressions the type of the first one whose type is known.
+    fn expect_same<'a>(
         &mut self,
         expressions: impl Iterator<Item = &'a Expr> + Clone,
-        schema: &dyn ExprSchema,
+        scope: &Scope<'_>,
     ) {
-        let mut others = expressions
+        let known = expressions
             .clone()
-            .filter(|expression| !is_parameter(expression));
-        let known = others.find_map(|other| match other.get_type(schema) {
-            Ok(data_type) if !data_type.is_null() => Some(data_type),
-            _ => None,
-        });
+            .find_map(|expression| self.known_type(expression, scope));
         if let Some(data_type) = known {
             for expression in expressions {
-                self.note(expression, &data_type);
+                self.expect(expression, &data_type, scope);
             }
         }
     }
 
-    fn note_by_signature(&mut self, call: &ScalarFunction, schema: &dyn ExprSchema) {
+    fn known_type(&self, expression: &Expr, scope: &Scope<'_>) -> Option<DataType> {
+        if let Expr::Placeholder(parameter) = expression
+            && own_type(parameter).is_none()
+        {
+            let found = self.0.get(&parameter.id);
+            return found.map(|found| found.data_type.clone());
+        }
+        scope.type_of(expression)
+    }
+
+    fn note_by_signature(&mut self, call: &ScalarFunction, scope: &Scope<'_>) {
         if !call.args.iter().any(is_parameter) {
             return;
         }
+        for (name, position) in OF_TIMES {
+            if call.func.name() == name
+                && let Some(time) = call.args.get(position)
+            {
+                self.note(time, &DataType::Timestamp(TimeUnit::Microsecond, None));
+            }
+        }
+        if let ("round" | "trunc", Some(number)) = (call.func.name(), call.args.first()) {
+            self.note(number, &DataType::Float64);
+        }
         let given = call.args.iter().map(|argument| {
             if is_parameter(argument) {
-                Ok(Arc::new(Field::new("", DataType::Null, true)))
+                Some(Arc::new(Field::new("", DataType::Null, true)))
             } else {
-                argument.to_field(schema).map(|(_, field)| field)
+                let field = argument.to_field(&scope.schema);
+                field.ok().map(|(_, field)| field)
             }
         });
-        let Ok(given) = given.collect::<DfResult<Vec<_>>>() else {
+        let Some(given) = given.collect::<Option<Vec<_>>>() else {
             return;
         };
         let Ok(taken) = fields_with_udf(&given, call.func.as_ref()) else {
             return;
         };
         for (argument, field) in call.args.iter().zip(&taken) {
-            let data_type = field.data_type();
-            let is_plain =
-                data_type.is_string() || matches!(data_type, DataType::Int64 | DataType::Boolean);
-            if is_plain {
-                self.note(argument, data_type);
+            if let Some(data_type) = announced(field.data_type()) {
+                self.note(argument, &data_type);
             }
         }
     }
+
+    /// Gives a parameter in `? IS NULL` the type of the nearest parameter that is joined to it by
+    /// AND or OR.
+    fn guess_of_null_tests(&mut self, part: &Expr) -> DfResult<()> {
+        let Expr::BinaryExpr(BinaryExpr { op, .. }) = part else {
+            return Ok(());
+        };
+        if !matches!(op, Operator::And | Operator::Or) {
+            return Ok(());
+        }
+        let mut operands = Vec::new();
+        flatten(part, *op, &mut operands);
+        for operand in &operands {
+            let (Expr::IsNull(tested) | Expr::IsNotNull(tested)) = operand else {
+                continue;
+            };
+            let Expr::Placeholder(tested) = tested.as_ref() else {
+                continue;
+            };
+            if self.0.contains_key(&tested.id) {
+                continue;
+            }
+            let mut nearest: Option<(usize, ParameterType)> = None;
+            for neighbour in &operands {
+                neighbour.apply(|part| {
+                    if let Expr::Placeholder(parameter) = part
+                        && let Some(known) = self.0.get(&parameter.id)
+                        && let Some(distance) = distance(tested, parameter)
+                        && nearest.as_ref().is_none_or(|(least, _)| distance < *least)
+                    {
+                        nearest = Some((distance, known.clone()));
+                    }
+                    Ok(TreeNodeRecursion::Continue)
+                })?;
+            }
+            if let Some((_, found)) = nearest {
+                let guess = ParameterType {
+                    is_guess: true,
+                    ..found
+                };
+                self.0.insert(tested.id.clone(), guess);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The columns that an expression may read.
+struct Scope<'a> {
+    schema: DFSchema,
+    inputs: Vec<&'a LogicalPlan>,
+}
+
+impl<'a> Scope<'a> {
+    fn of(node: &'a LogicalPlan) -> Self {
+        let inputs = node.inputs();
+        Self {
+            schema: merge_schema(&inputs),
+            inputs,
+        }
+    }
+
+    fn type_of(&self, expression: &Expr) -> Option<DataType> {
+        let data_type = expression.get_type(&self.schema).ok()?;
+        (!data_type.is_null()).then_some(data_type)
+    }
+
+    /// Returns whether the parameters of an expression decide its type.
+    fn is_unknown(&self, expression: &Expr) -> bool {
+        !matches!(expression, Expr::Literal(ScalarValue::Null, _))
+            && self.type_of(expression).is_none()
+    }
+
+    /// Returns the inputs that have a column, and its position in them.
+    fn origins(&self, column: &Column) -> impl Iterator<Item = (&'a LogicalPlan, usize)> {
+        self.inputs.iter().filter_map(|input| {
+            let position = input.schema().maybe_index_of_column(column)?;
+            Some((*input, position))
+        })
+    }
+}
+
+/// Returns the type that is announced for an argument of a function that takes `taken`.
+fn announced(taken: &DataType) -> Option<DataType> {
+    match taken {
+        text if text.is_string() => Some(text.clone()),
+        integer if integer.is_integer() => Some(DataType::Int64),
+        number if number.is_numeric() => Some(DataType::Float64),
+        DataType::Boolean | DataType::Date32 | DataType::Binary | DataType::BinaryView => {
+            Some(taken.clone())
+        }
+        DataType::Timestamp(_, zone) => {
+            Some(DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))
+        }
+        _ => None,
+    }
+}
+
+fn results(case: &Case) -> impl Iterator<Item = &Expr> + Clone {
+    let results = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
+    results.chain(case.else_expr.as_deref())
+}
+
+/// Returns the fields of a row `(a, b)`, which the planner makes a struct.
+fn struct_fields(row: &Expr) -> Option<&Vec<Expr>> {
+    match row {
+        Expr::ScalarFunction(call) if call.func.name() == "struct" => Some(&call.args),
+        _ => None,
+    }
+}
+
+fn strip_casts(mut expression: &Expr) -> &Expr {
+    while let Expr::Cast(Cast { expr, .. }) = expression {
+        expression = expr;
+    }
+    expression
 }
 
 fn is_parameter(expression: &Expr) -> bool {
     matches!(expression, Expr::Placeholder(_))
+}
+
+/// Collects the operands of a chain of AND or OR.
+fn flatten<'a>(expression: &'a Expr, chained: Operator, operands: &mut Vec<&'a Expr>) {
+    match expression {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if *op == chained => {
+            flatten(left, chained, operands);
+            flatten(right, chained, operands);
+        }
+        other => operands.push(other),
+    }
+}
+
+/// Returns how far two parameters are apart in the text of the statement. Of two at the same
+/// distance, the later one is nearer.
+fn distance(from: &Placeholder, to: &Placeholder) -> Option<usize> {
+    let number = |parameter: &Placeholder| {
+        let number = parameter.id.strip_prefix('$')?;
+        number.parse::<usize>().ok()
+    };
+    let (from, to) = (number(from)?, number(to)?);
+    Some(2 * from.abs_diff(to) + usize::from(to < from))
 }

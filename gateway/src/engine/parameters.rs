@@ -2,7 +2,7 @@
 //! type of a parameter is only a guess, taken from what the parameter is compared or computed with.
 //! So a cast to this type must not change the value.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
@@ -14,33 +14,48 @@ use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{BinaryExpr, DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder};
 use volary_exec::instants::cast_in_zone;
+use volary_exec::postgres::interval_of_days as days_to_interval;
 use volary_exec::text_casts::{cast_column, cast_expression};
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
-use super::parameter_types::types_by_place;
+use super::frame_parameters::FrameParameters;
+use super::parameter_types::{ParameterType, types_of_parameters};
 use crate::sql_type::sql_type_name;
 
-/// Returns the types of a plan's parameters, by position.
+/// Returns the types of a plan's parameters, by position. `frames` has those that are in the plan
+/// already.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for parameters that are not numbered from 1 without a gap.
-pub(super) fn parameter_types(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>> {
-    let mut by_name: HashMap<String, Option<DataType>> = plan.get_parameter_types()?;
+pub(super) fn parameter_types(
+    plan: &LogicalPlan,
+    frames: &FrameParameters,
+) -> Result<Vec<Option<DataType>>> {
+    let types = found_types(plan, frames)?.into_iter();
+    Ok(types
+        .map(|found| found.map(|found| found.data_type))
+        .collect())
+}
+
+fn found_types(plan: &LogicalPlan, frames: &FrameParameters) -> Result<Vec<Option<ParameterType>>> {
+    let mut by_name = types_of_parameters(plan)?;
+    for name in frames.names() {
+        let rows = ParameterType {
+            data_type: DataType::Int64,
+            is_guess: false,
+        };
+        by_name.entry(name.clone()).or_insert(Some(rows));
+    }
     let count = by_name.len();
-    let by_place = if by_name.values().any(Option::is_none) {
-        types_by_place(plan)?
-    } else {
-        HashMap::new()
-    };
     let mut types = Vec::with_capacity(count);
     for number in 1..=count {
         let name = format!("${number}");
-        let data_type = by_name.remove(&name).ok_or_else(|| {
+        let found = by_name.remove(&name).ok_or_else(|| {
             Error::invalid(format!(
                 "parameter {name} is missing: parameters are ? or $1 to $n without a gap"
             ))
         })?;
-        types.push(data_type.or_else(|| by_place.get(&name).cloned()));
+        types.push(found);
     }
     Ok(types)
 }
@@ -101,19 +116,23 @@ pub(super) struct Parameters {
 #[derive(Debug)]
 struct Parameter {
     /// The type that the plan wants. `None` where the type cannot be inferred.
-    wanted: Option<DataType>,
+    wanted: Option<ParameterType>,
     /// Says whether the parameter is an operand of an arithmetic operator: see
     /// [`arithmetic_parameters`].
     is_computed_with: bool,
 }
 
 impl Parameters {
-    /// Finds the parameters of a plan. Values without a time zone become instants in `zone`.
+    /// Finds the parameters of a plan, and those in `frames`, which are in it already. Values without a time zone become instants in `zone`.
     ///
     /// # Errors
     /// See [`parameter_types`].
-    pub(super) fn from_plan(plan: &LogicalPlan, zone: Arc<str>) -> Result<Self> {
-        let types = parameter_types(plan)?;
+    pub(super) fn from_plan(
+        plan: &LogicalPlan,
+        frames: &FrameParameters,
+        zone: Arc<str>,
+    ) -> Result<Self> {
+        let types = found_types(plan, frames)?;
         let operands = if types.is_empty() {
             HashSet::new()
         } else {
@@ -149,14 +168,78 @@ impl Parameters {
         }
         let columns = (1..).zip(given.columns().iter().zip(&self.parameters));
         columns
-            .map(|(number, (column, parameter))| match &parameter.wanted {
-                Some(wanted) if !(parameter.is_computed_with && are_numbers(column, wanted)) => {
-                    cast_if_unchanged(number, column, wanted, &self.zone)
-                }
-                _ => Ok(ScalarValue::try_from_array(column, 0)?),
-            })
+            .map(|(number, (column, parameter))| parameter.value(number, column, &self.zone))
             .collect()
     }
+}
+
+impl Parameter {
+    /// Returns the value for the parameter with this number.
+    fn value(&self, number: usize, column: &ArrayRef, zone: &Arc<str>) -> Result<ScalarValue> {
+        let given = || Ok(ScalarValue::try_from_array(column, 0)?);
+        let Some(wanted) = &self.wanted else {
+            return given();
+        };
+        if self.is_computed_with {
+            match operand(column.data_type(), &wanted.data_type) {
+                Operand::AsGiven => return given(),
+                Operand::Days => return interval_of_days(&given()?),
+                Operand::Cast => {}
+            }
+        }
+        match cast_if_unchanged(number, column, &wanted.data_type, zone) {
+            Err(_) if wanted.is_guess => given(),
+            cast => cast,
+        }
+    }
+}
+
+/// How the value for an operand of an arithmetic operator is bound.
+enum Operand {
+    /// With its own type.
+    AsGiven,
+    /// As the interval of so many days.
+    Days,
+    /// With the type that the plan wants.
+    Cast,
+}
+
+/// Returns how a value of the type `given` is bound to an operand that was announced as `wanted`.
+/// Numbers keep their types. An interval may take the place of another time, and so may a number,
+/// which is a number of days.
+fn operand(given: &DataType, wanted: &DataType) -> Operand {
+    let is_interval =
+        |side: &DataType| matches!(side, DataType::Interval(_) | DataType::Duration(_));
+    match wanted {
+        DataType::Timestamp(_, _) | DataType::Interval(_) if given.is_numeric() => Operand::Days,
+        wanted if wanted.is_numeric() || matches!(wanted, DataType::Date32 | DataType::Date64) => {
+            if given.is_numeric() || is_interval(given) {
+                Operand::AsGiven
+            } else {
+                Operand::Cast
+            }
+        }
+        DataType::Timestamp(_, _)
+        | DataType::Time32(_)
+        | DataType::Time64(_)
+        | DataType::Interval(_)
+            if is_interval(given) =>
+        {
+            Operand::AsGiven
+        }
+        _ => Operand::Cast,
+    }
+}
+
+/// Returns the interval of a number of days.
+fn interval_of_days(number: &ScalarValue) -> Result<ScalarValue> {
+    let ScalarValue::Float64(days) = number.cast_to(&DataType::Float64)? else {
+        return Ok(number.clone());
+    };
+    Ok(match days {
+        Some(days) => ScalarValue::IntervalMonthDayNano(Some(days_to_interval(days)?)),
+        None => ScalarValue::IntervalMonthDayNano(None),
+    })
 }
 
 /// Checks the number of values.
@@ -190,9 +273,10 @@ pub(super) fn check_count(parameters: usize, values: usize) -> Result<()> {
 pub(super) fn bind(
     plan: LogicalPlan,
     values: Option<&RecordBatch>,
+    frames: &FrameParameters,
     zone: Arc<str>,
 ) -> Result<LogicalPlan> {
-    let values = Parameters::from_plan(&plan, zone)?.values(values)?;
+    let values = Parameters::from_plan(&plan, frames, zone)?.values(values)?;
     if values.is_empty() {
         return Ok(plan);
     }
@@ -207,27 +291,56 @@ pub(super) fn bind(
     }
 }
 
-/// Returns the names of the parameters that are added, multiplied and so on. Such an operator gives
-/// another result for an equal value of another type: `5 / 2.0` is not `5 / 2`.
+/// Returns the names of the parameters that are added, multiplied, summed and so on. Such an
+/// operator or aggregate gives another result for an equal value of another type: `5 / 2.0` is not
+/// `5 / 2`.
 fn arithmetic_parameters(plan: &LogicalPlan) -> Result<HashSet<String>> {
     let mut names = HashSet::new();
     plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expression| {
             expression.apply(|expression| {
-                if let Expr::BinaryExpr(BinaryExpr { left, op, right }) = expression
-                    && op.is_numerical_operators()
-                {
-                    for operand in [left, right] {
-                        if let Expr::Placeholder(parameter) = operand.as_ref() {
-                            names.insert(parameter.id.clone());
+                match expression {
+                    Expr::BinaryExpr(BinaryExpr { left, op, right })
+                        if op.is_numerical_operators() =>
+                    {
+                        note_operand(left, &mut names);
+                        note_operand(right, &mut names);
+                    }
+                    Expr::Negative(operand) => note_operand(operand, &mut names),
+                    Expr::AggregateFunction(call) => {
+                        for argument in &call.params.args {
+                            note_operand(argument, &mut names);
                         }
                     }
+                    Expr::WindowFunction(call) => {
+                        for argument in &call.params.args {
+                            note_operand(argument, &mut names);
+                        }
+                    }
+                    _ => {}
                 }
                 Ok(TreeNodeRecursion::Continue)
             })
         })
     })?;
     Ok(names)
+}
+
+/// Notes the parameters that are an operand, or of which a CASE chooses an operand.
+fn note_operand(operand: &Expr, names: &mut HashSet<String>) {
+    match operand {
+        Expr::Placeholder(parameter) => {
+            names.insert(parameter.id.clone());
+        }
+        Expr::Negative(inner) => note_operand(inner, names),
+        Expr::Case(case) => {
+            let results = case.when_then_expr.iter().map(|(_, then)| then);
+            for result in results.chain(&case.else_expr) {
+                note_operand(result, names);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn are_numbers(column: &ArrayRef, wanted: &DataType) -> bool {

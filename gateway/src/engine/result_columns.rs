@@ -2,14 +2,16 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use volary_flight_proto::ticket::fingerprint;
 use volary_flight_proto::{Error, Result, SqlState};
 use volary_planner::explain;
 
-use super::errors::with_advice;
+use super::errors::{correlation_error, with_advice};
 use crate::sql::headings::{heading, is_marked};
+use crate::sql_type::driver_metadata;
 
 /// Returns the columns as the query will send them. The planner leaves it to the analyzer to find a
 /// common type for the branches of a UNION or a CASE, so this runs the analyzer.
@@ -26,6 +28,43 @@ pub(super) fn coerced_schema(state: &SessionState, plan: &LogicalPlan) -> Result
         .execute_and_check(plan.clone(), state.config_options(), |_, _| {})
         .map_err(with_advice)?;
     Ok(combine_names_and_types(&stated, analyzed.schema().inner()))
+}
+
+/// Refuses a statement with a correlated subquery for which the optimizer finds no join, which would
+/// otherwise be known only when the statement runs. Other statements are not optimized.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`, and the errors of the optimizer.
+pub(super) fn check_correlations(state: &SessionState, plan: &LogicalPlan) -> Result<()> {
+    if !has_correlation(plan)? {
+        return Ok(());
+    }
+    let optimized = state.optimize(plan).map_err(with_advice)?;
+    if has_correlation(&optimized)? {
+        return Err(correlation_error());
+    }
+    Ok(())
+}
+
+fn has_correlation(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            found |= expression.exists(|part| {
+                Ok(matches!(
+                    part,
+                    Expr::OuterReferenceColumn(_, _) | Expr::SetComparison(_)
+                ))
+            })?;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(if found {
+            TreeNodeRecursion::Stop
+        } else {
+            TreeNodeRecursion::Continue
+        })
+    })?;
+    Ok(found)
 }
 
 /// Returns the columns that a client is told about. EXPLAIN returns Volary's own columns, not
@@ -83,6 +122,17 @@ pub(super) fn combine_names_and_types(schema: &SchemaRef, planned: &SchemaRef) -
         })
         .collect();
     Arc::new(Schema::new_with_metadata(typed, schema.metadata().clone()))
+}
+
+/// Returns the columns with the names and the digits of their types, which JDBC and ODBC show.
+pub(super) fn with_sql_types(schema: &SchemaRef) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| {
+        let mut metadata = field.metadata().clone();
+        metadata.extend(driver_metadata(field.data_type()));
+        field.as_ref().clone().with_metadata(metadata)
+    });
+    let fields: Vec<_> = fields.collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
 /// Returns a fingerprint of the columns: of their names, types and nullability.

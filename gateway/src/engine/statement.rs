@@ -19,11 +19,13 @@ use volary_planner::{analysis, explain};
 
 use super::context::StatementContext;
 use super::errors::with_advice;
+use super::frame_parameters::FrameParameters;
 use super::generic::{MatchingPlan, StatementKey};
 use super::listing::is_listing;
 use super::query::{EarlierPlan, PlannedQuery};
 use super::result_columns::{
-    announced_schema, coerced_schema, columns_fingerprint, combine_names_and_types,
+    announced_schema, check_correlations, coerced_schema, columns_fingerprint,
+    combine_names_and_types, with_sql_types,
 };
 use super::unfit_values::unfit_value_error;
 use super::{
@@ -134,7 +136,7 @@ async fn describe(
         rows: None,
         parameters: Vec::new(),
     };
-    let statement = match parse(&sql)? {
+    let mut statement = match parse(&sql)? {
         Statement::Planned(statement) => statement,
         Statement::Access(statement) => {
             let rows = access::answer_columns(&statement);
@@ -143,9 +145,10 @@ async fn describe(
         _ => return Ok(no_rows),
     };
     let context = StatementContext::new(&engine, &session, query_id, None, false)?;
+    let frames = FrameParameters::replace(&mut statement, values.as_ref())?;
     let plan = context.plan(*statement).await?;
     refuse_unsupported(&plan)?;
-    let parameters = parameters::parameter_types(&plan)?;
+    let parameters = parameters::parameter_types(&plan, &frames)?;
     if !returns_rows(&plan) {
         return Ok(StatementDescription {
             rows: None,
@@ -154,10 +157,14 @@ async fn describe(
     }
     let has_unbound_parameters = values.is_none() && !parameters.is_empty();
     let plan = match values {
-        Some(_) => parameters::bind(plan, values.as_ref(), context.time_zone())?,
+        Some(_) => parameters::bind(plan, values.as_ref(), &frames, context.time_zone())?,
         None if has_unbound_parameters => parameters::with_types(plan, &parameters)?,
         None => plan,
     };
+    let has_unknown_types = values.is_none() && parameters.contains(&None);
+    if !has_unknown_types {
+        check_correlations(&context.state, &plan)?;
+    }
     let rows = match coerced_schema(&context.state, &plan) {
         Ok(schema) => schema,
         // A parameter without a type cannot be coerced. The values that are bound later have types.
@@ -165,7 +172,7 @@ async fn describe(
         Err(error) => return Err(error),
     };
     Ok(StatementDescription {
-        rows: Some(rows),
+        rows: Some(with_sql_types(&rows)),
         parameters,
     })
 }
@@ -250,10 +257,12 @@ async fn execute(
             change_session(&engine, &session, statement)?;
             Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
         }
-        Statement::Planned(statement) => {
+        Statement::Planned(mut statement) => {
             let may_exist = definition::is_view_if_not_exists(&statement)?;
+            let frames = FrameParameters::replace(&mut statement, values.as_ref())?;
             let plan = context.plan(*statement).await?;
-            let bound = parameters::bind(plan.clone(), values.as_ref(), context.time_zone())?;
+            let zone = context.time_zone();
+            let bound = parameters::bind(plan.clone(), values.as_ref(), &frames, zone)?;
             let insert_source = match &bound {
                 LogicalPlan::Dml(dml) => {
                     let table = WrittenName::of_reference(&dml.table_name)?;
@@ -275,7 +284,9 @@ async fn execute(
                 }
                 _ => error,
             })?;
-            if let StatementOutcome::Rows(query) = &outcome {
+            if let StatementOutcome::Rows(query) = &outcome
+                && frames.is_empty()
+            {
                 let plans = &engine.generic_plans;
                 let planned = plans.note_planned(&context, key, plan, query, values.as_ref());
                 Box::pin(planned).await;
@@ -299,14 +310,15 @@ async fn replan(
     let statement = parse(&sql)?;
     let context = statement_context(&engine, &session, &statement, query_id, before.snapshot)?;
     context.catalog.check_unchanged(&before.reads)?;
-    let plan = match statement {
-        Statement::Planned(statement) => context.plan(*statement).await?,
-        _ => return Err(not_a_query()),
+    let Statement::Planned(mut statement) = statement else {
+        return Err(not_a_query());
     };
+    let frames = FrameParameters::replace(&mut statement, values.as_ref())?;
+    let plan = context.plan(*statement).await?;
     if !returns_rows(&plan) {
         return Err(not_a_query());
     }
-    let plan = parameters::bind(plan, values.as_ref(), context.time_zone())?;
+    let plan = parameters::bind(plan, values.as_ref(), &frames, context.time_zone())?;
     let query = plan_query(&engine, &context, plan).await?;
     match before.columns_fingerprint {
         Some(columns) if columns != columns_fingerprint(&query.schema) => Err(Error::not_found(
@@ -504,7 +516,8 @@ async fn plan_query(
     };
     Ok(PlannedQuery {
         id: context.query_id,
-        schema,
+        // A plan that is kept for the next statement has them, too.
+        schema: with_sql_types(&schema),
         snapshot: context.snapshot.clone(),
         reads: context.reads(),
         access: Arc::clone(context.catalog.access()),

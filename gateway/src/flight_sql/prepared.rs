@@ -140,7 +140,8 @@ fn parameter_schema(profile: TypeProfile, description: &StatementDescription) ->
 /// converters cut integers to the width of the type, and they write a time in milliseconds whatever
 /// the unit of the type is. If the type has a time zone, they write the time of day in the zone of
 /// the JVM as if it were in UTC. So they are told a type without one, and the engine reads the time
-/// in the zone of the session. The engine then casts the value to the parameter's own type, and
+/// in the zone of the session. They convert nothing to an interval, so they are told that it is a
+/// text, such as `1 day`. The engine then casts the value to the parameter's own type, and
 /// reports a value that does not fit.
 fn convertible_type(data_type: &DataType) -> DataType {
     match data_type {

@@ -67,7 +67,7 @@ fn types() -> Vec<XdbcTypeInfo> {
         quoted("UUID", Xdbc::XdbcChar, 36),
     ];
     let bytes = [
-        binary("BYTEA", Xdbc::XdbcVarbinary, None),
+        binary("VARBINARY", Xdbc::XdbcVarbinary, None),
         binary("BINARY", Xdbc::XdbcBinary, created_with(&["length"])),
         binary("BLOB", Xdbc::XdbcLongvarbinary, None),
     ];

@@ -2,14 +2,13 @@
 //! another form.
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, DuplicateTreatment, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, TimezoneInfo, Value,
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentClause, FunctionArguments, Ident, ObjectName, TimezoneInfo, Value,
 };
 use volary_flight_proto::{Error, Result};
 
 use super::names::{identifier, name_in_public};
-use super::syntax::{cast, parse_data_type};
+use super::syntax::{call, cast, parse_data_type};
 
 /// Functions with another name, and the same arguments.
 const NAMES: [(&str, &str); 16] = [
@@ -313,24 +312,6 @@ fn odbc_type(name: &str) -> Result<DataType> {
     }
     .to_owned();
     parse_data_type(&plain).map_err(|_| Error::invalid(format!("there is no type {name}")))
-}
-
-fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    let arguments = arguments.into_iter().map(FunctionArgExpr::Expr);
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None::<DuplicateTreatment>,
-            args: arguments.map(FunctionArg::Unnamed).collect(),
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
 }
 
 fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {

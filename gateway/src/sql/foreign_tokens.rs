@@ -32,6 +32,7 @@ const BEFORE_QUERIES: [Keyword; 9] = [
 /// - `current_user()` to `current_user`.
 /// - SET SCHEMA 'name' to SET search_path = 'name'.
 /// - ODBC's `{oj …}` and `{escape …}` to what is within the braces.
+/// - `TRIM(BOTH FROM x)` and `TRIM(FROM x)` to `TRIM(BOTH x)` and `TRIM(x)`.
 pub(super) fn rewrite(tokens: &mut Vec<TokenWithSpan>) {
     rewrite_set_schema(tokens);
     rewrite_tables(tokens);
@@ -39,6 +40,9 @@ pub(super) fn rewrite(tokens: &mut Vec<TokenWithSpan>) {
         unwrap_braces(tokens);
     }
     for position in 0..tokens.len() {
+        if is_keyword(&tokens[position].token, Keyword::TRIM) {
+            remove_from(tokens, position);
+        }
         let is_name = WITHOUT_PARENTHESES
             .iter()
             .any(|keyword| is_keyword(&tokens[position].token, *keyword));
@@ -62,6 +66,30 @@ fn is_meant(token: &TokenWithSpan) -> bool {
 fn next(tokens: &[TokenWithSpan], after: usize) -> Option<usize> {
     let found = tokens[after + 1..].iter().position(is_meant);
     found.map(|found| after + 1 + found)
+}
+
+/// Removes the FROM that follows `TRIM(`, or a word in it that says at which end.
+fn remove_from(tokens: &mut [TokenWithSpan], trim: usize) {
+    let ends = [Keyword::BOTH, Keyword::LEADING, Keyword::TRAILING];
+    let Some(open) = next(tokens, trim) else {
+        return;
+    };
+    if tokens[open].token != Token::LParen {
+        return;
+    }
+    let mut first = next(tokens, open);
+    if let Some(end) = first
+        && ends
+            .iter()
+            .any(|word| is_keyword(&tokens[end].token, *word))
+    {
+        first = next(tokens, end);
+    }
+    if let Some(from) = first
+        && is_keyword(&tokens[from].token, Keyword::FROM)
+    {
+        tokens[from].token = SPACE;
+    }
 }
 
 fn rewrite_set_schema(tokens: &mut Vec<TokenWithSpan>) {

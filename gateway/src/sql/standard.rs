@@ -2,22 +2,26 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Fetch, LimitClause, Query, SetExpr, Statement as Ast, Top, TopQuantity,
-    Value, VisitMut, VisitorMut,
+    BinaryOperator, Expr, Fetch, LimitClause, Query, Select, SetExpr, Statement as Ast, Top,
+    TopQuantity, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 use volary_exec::instants::{EXPLICIT_UTC, is_utc};
+use volary_exec::postgres::{
+    LIKE_ESCAPE, SIMILAR_TO_ESCAPE, escape_char, like_pattern, similar_to_regex,
+};
 use volary_flight_proto::{Error, Result};
 
-use super::syntax::parse_query;
-use super::{foreign_functions, session_statement};
+use super::syntax::{call, parse_query};
+use super::{foreign_functions, row_subqueries, session_statement};
 
 /// Rewrites FETCH and TOP to LIMIT, calls of functions of other databases to DataFusion's, SHOW of
-/// what DataFusion does not know to queries, SIMILAR TO to `~`, ESCAPE to backslashes, and AT TIME
-/// ZONE 'UTC' to another name of UTC, because the type of instants has the zone UTC in every
+/// what DataFusion does not know to queries, SIMILAR TO to `~`, ESCAPE to backslashes, comparisons
+/// of rows with subqueries to EXISTS, and AT TIME ZONE 'UTC' to another name of UTC, because the type of instants has the zone UTC in every
 /// session.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for forms of FETCH and SIMILAR TO that are not supported.
+/// `INVALID_ARGUMENT` for forms of FETCH that are not supported, and for wrong patterns and escape
+/// characters.
 pub(super) fn rewrite(statement: &mut DfStatement) -> Result<()> {
     match statement {
         DfStatement::Statement(ast) => {
@@ -51,67 +55,61 @@ impl VisitorMut for Rewriter {
         to_control_flow(rewrite_query(query))
     }
 
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        to_control_flow(row_subqueries::rewrite_conditions(select))
+    }
+
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Error> {
         if let Expr::AtTimeZone { time_zone, .. } = expression {
             rewrite_utc(time_zone);
         }
-        rewrite_escape(expression);
         to_control_flow(
-            foreign_functions::rewrite(expression).and_then(|()| rewrite_similar_to(expression)),
+            foreign_functions::rewrite(expression)
+                .and_then(|()| row_subqueries::rewrite(expression))
+                .and_then(|()| rewrite_escape(expression))
+                .and_then(|()| rewrite_similar_to(expression)),
         )
     }
 }
 
-/// Makes the backslash the escape character of a LIKE with a constant pattern, because DataFusion
-/// knows no other one.
-fn rewrite_escape(expression: &mut Expr) {
+/// Turns the pattern of a LIKE with ESCAPE into one with a backslash, because DataFusion knows no
+/// other escape character. A constant pattern is turned here, and the function `like_escape` turns
+/// other ones.
+fn rewrite_escape(expression: &mut Expr) -> Result<()> {
     let (Expr::Like {
         pattern,
-        escape_char,
+        escape_char: escape,
         ..
     }
     | Expr::ILike {
         pattern,
-        escape_char,
+        escape_char: escape,
         ..
     }) = expression
     else {
-        return;
+        return Ok(());
     };
-    let Some(Value::SingleQuotedString(escape)) = escape_char.as_ref().map(|char| &char.value)
-    else {
-        return;
+    let Some(ValueWithSpan { value: written, .. }) = escape.as_ref() else {
+        return Ok(());
     };
-    let mut chars = escape.chars();
-    let (Some(escape), None) = (chars.next(), chars.next()) else {
-        return;
-    };
-    if escape != '\\'
-        && let Expr::Value(pattern) = pattern.as_mut()
-        && let Value::SingleQuotedString(text) = &mut pattern.value
-        && let Some(escaped) = with_backslashes(text, escape)
-    {
-        *text = escaped;
-        *escape_char = None;
-    }
-}
-
-/// Returns the pattern with a backslash as its escape character, or `None` if the pattern ends with
-/// an escape character.
-fn with_backslashes(pattern: &str, escape: char) -> Option<String> {
-    let mut escaped = String::with_capacity(pattern.len());
-    let mut chars = pattern.chars();
-    while let Some(char) = chars.next() {
-        match char {
-            char if char == escape => {
-                escaped.push('\\');
-                escaped.push(chars.next()?);
-            }
-            '\\' => escaped.push_str("\\\\"),
-            char => escaped.push(char),
+    if let Value::SingleQuotedString(char) = written {
+        let char = escape_char(char)?;
+        if let Expr::Value(pattern) = pattern.as_mut()
+            && let Value::SingleQuotedString(text) = &mut pattern.value
+        {
+            *text = like_pattern(text, char)?;
+            *escape = None;
+            return Ok(());
+        }
+        if char == Some('\\') {
+            *escape = None;
+            return Ok(());
         }
     }
-    Some(escaped)
+    let arguments = vec![pattern.as_ref().clone(), Expr::value(written.clone())];
+    **pattern = call(LIKE_ESCAPE, arguments);
+    *escape = None;
+    Ok(())
 }
 
 fn rewrite_utc(zone: &mut Expr) {
@@ -187,37 +185,36 @@ fn rewrite_fetch(query: &mut Query, fetch: Fetch) -> Result<()> {
 }
 
 /// Makes SIMILAR TO a regular expression that matches the whole text. DataFusion would take the
-/// pattern itself for a regular expression, and search for it anywhere in the text.
+/// pattern itself for a regular expression, and search for it anywhere in the text. The function
+/// `similar_to_escape` turns patterns that are no constants.
 fn rewrite_similar_to(expression: &mut Expr) -> Result<()> {
     let Expr::SimilarTo {
         negated,
         expr,
         pattern,
-        escape_char,
+        escape_char: escape,
     } = expression
     else {
         return Ok(());
     };
-    let Expr::Value(pattern) = pattern.as_ref() else {
-        return Err(not_constant());
+    let escape = match escape.take() {
+        None => Value::SingleQuotedString("\\".to_owned()),
+        Some(escape) => escape.value,
     };
-    let regex = match &pattern.value {
-        Value::SingleQuotedString(text) => {
-            let escape = match escape_char.as_ref().map(|escape| &escape.value) {
-                None => Some('\\'),
-                Some(Value::SingleQuotedString(escape)) => {
-                    let mut chars = escape.chars();
-                    match (chars.next(), chars.next()) {
-                        (escape, None) => escape,
-                        _ => return Err(Error::invalid("ESCAPE takes one character")),
-                    }
-                }
-                Some(_) => return Err(Error::invalid("ESCAPE takes one character")),
-            };
-            Value::SingleQuotedString(to_regex(text, escape)?)
+    let constant = match pattern.as_ref() {
+        Expr::Value(pattern) => Some(&pattern.value),
+        _ => None,
+    };
+    let regex = match (constant, &escape) {
+        (Some(Value::Null), _) => Expr::value(Value::Null),
+        (Some(Value::SingleQuotedString(text)), Value::SingleQuotedString(escape)) => {
+            let regex = similar_to_regex(text, escape_char(escape)?)?;
+            Expr::value(Value::SingleQuotedString(regex))
         }
-        Value::Null => Value::Null,
-        _ => return Err(not_constant()),
+        _ => call(
+            SIMILAR_TO_ESCAPE,
+            vec![pattern.as_ref().clone(), Expr::value(escape)],
+        ),
     };
     let op = if *negated {
         BinaryOperator::PGRegexNotMatch
@@ -227,73 +224,9 @@ fn rewrite_similar_to(expression: &mut Expr) -> Result<()> {
     *expression = Expr::Nested(Box::new(Expr::BinaryOp {
         left: expr.clone(),
         op,
-        right: Box::new(Expr::value(regex)),
+        right: Box::new(regex),
     }));
     Ok(())
-}
-
-fn not_constant() -> Error {
-    Error::unsupported(
-        "SIMILAR TO takes a constant pattern; write text ~ pattern with a regular expression",
-    )
-}
-
-/// Translates a pattern of SIMILAR TO to a regular expression. `None` as escape character means
-/// that there is none.
-fn to_regex(pattern: &str, escape: Option<char>) -> Result<String> {
-    let mut regex = "(?s)^(?:".to_owned();
-    let mut within_brackets = false;
-    let mut chars = pattern.chars().peekable();
-    while let Some(char) = chars.next() {
-        if Some(char) == escape {
-            let escaped = chars.next().ok_or_else(|| {
-                Error::invalid("the pattern of SIMILAR TO ends with its escape character")
-            })?;
-            push_literal(&mut regex, escaped);
-            continue;
-        }
-        match char {
-            // The brackets of a class such as [:alpha:] are within those of the set.
-            '[' if within_brackets && chars.peek() == Some(&':') => {
-                regex.push('[');
-                for char in chars.by_ref() {
-                    regex.push(char);
-                    if char == ']' {
-                        break;
-                    }
-                }
-            }
-            '[' if !within_brackets => {
-                within_brackets = true;
-                regex.push('[');
-                if let Some(not) = chars.next_if_eq(&'^') {
-                    regex.push(not);
-                }
-            }
-            ']' if within_brackets => {
-                within_brackets = false;
-                regex.push(']');
-            }
-            '-' if within_brackets => regex.push('-'),
-            char if within_brackets => push_literal(&mut regex, char),
-            '%' => regex.push_str(".*"),
-            '_' => regex.push('.'),
-            '(' => regex.push_str("(?:"),
-            '|' | '*' | '+' | '?' | '{' | '}' | ')' => regex.push(char),
-            char => push_literal(&mut regex, char),
-        }
-    }
-    regex.push_str(")$");
-    Ok(regex)
-}
-
-fn push_literal(regex: &mut String, char: char) {
-    // A backslash before `<` or `>` would make it a word boundary. The comma, as in `{2,3}`, and
-    // `_` need none.
-    if char.is_ascii_punctuation() && !matches!(char, ',' | '_' | '<' | '>') {
-        regex.push('\\');
-    }
-    regex.push(char);
 }
 
 #[cfg(test)]
@@ -345,31 +278,30 @@ mod tests {
                 r"SELECT a ILIKE '\x|_' ESCAPE '|'",
                 r"SELECT a ILIKE '\\x\_'",
             ),
+            (r"SELECT a LIKE 'x\y' ESCAPE '\'", "SELECT a LIKE 'xy'"),
+            (r"SELECT a LIKE b ESCAPE '\'", "SELECT a LIKE b"),
+            (r"SELECT a LIKE 'x\%' ESCAPE ''", r"SELECT a LIKE 'x\\%'"),
             (
-                r"SELECT a LIKE 'x' ESCAPE '\'",
-                r"SELECT a LIKE 'x' ESCAPE '\'",
+                "SELECT a NOT LIKE b ESCAPE '!'",
+                "SELECT a NOT LIKE like_escape(b, '!')",
             ),
-            ("SELECT a LIKE b ESCAPE '!'", "SELECT a LIKE b ESCAPE '!'"),
             (
-                "SELECT a LIKE 'x!' ESCAPE '!'",
-                "SELECT a LIKE 'x!' ESCAPE '!'",
+                "SELECT a ILIKE '%' || ? ESCAPE ?",
+                "SELECT a ILIKE like_escape('%' || $1, $2)",
+            ),
+            (
+                "SELECT a SIMILAR TO ?",
+                r"SELECT (a ~ similar_to_escape($1, '\'))",
             ),
         ] {
             assert_eq!(rewritten(sql).unwrap(), expected);
         }
-    }
-
-    #[test]
-    fn a_pattern_of_similar_to_matches_the_whole_text() {
-        for (pattern, expected) in [
-            ("(a|b)%_", "(?s)^(?:(?:a|b).*.)$"),
-            ("a.c^$", r"(?s)^(?:a\.c\^\$)$"),
-            (r"a\%\_", r"(?s)^(?:a\%_)$"),
-            ("[^a-c&&x_%]{2,3}", r"(?s)^(?:[^a-c\&\&x_\%]{2,3})$"),
-            ("[[:alpha:]_]+", "(?s)^(?:[[:alpha:]_]+)$"),
+        for sql in [
+            "SELECT a LIKE 'x!' ESCAPE '!'",
+            "SELECT a LIKE 'x' ESCAPE '!!'",
+            "SELECT a SIMILAR TO 'x!' ESCAPE '!'",
         ] {
-            assert_eq!(to_regex(pattern, Some('\\')).unwrap(), expected);
+            assert!(rewritten(sql).is_err(), "{sql}");
         }
-        assert!(to_regex("a!", Some('!')).is_err());
     }
 }

@@ -1,4 +1,7 @@
-use datafusion::sql::sqlparser::ast::{CastKind, DataType, Expr, Query};
+use datafusion::sql::sqlparser::ast::{
+    CastKind, DataType, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query,
+};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use volary_flight_proto::{Error, Result, SqlState};
@@ -64,4 +67,23 @@ pub(crate) fn syntax_error(error: ParserError) -> Error {
         ),
     };
     Error::invalid(format!("SQL syntax: {message}")).with_sqlstate(sqlstate)
+}
+
+/// Returns a call of a function.
+pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+    let arguments = arguments.into_iter().map(FunctionArgExpr::Expr);
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None::<DuplicateTreatment>,
+            args: arguments.map(FunctionArg::Unnamed).collect(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::prelude::SessionContext;
 use parking_lot::Mutex;
 use volary_exec::date_trunc::date_trunc;
 use volary_exec::instants;
 use volary_exec::intervals;
 use volary_exec::math_order;
+use volary_exec::postgres;
 use volary_exec::single_row::single_row;
 use volary_exec::text_casts;
 use volary_exec::timestamp_diff::timestamp_diff;
@@ -76,10 +77,18 @@ impl FragmentEnvironments {
             .chain(instants::functions())
             .chain(math_order::functions())
             .chain(text_casts::functions())
+            .chain(postgres::functions())
             .chain([date_trunc(), single_row(), timestamp_diff()])
             .chain([intervals::length(), random_uuid()])
         {
             session.register_udf(ScalarUDF::clone(&function));
+        }
+        let reading = state.scalar_functions().values().cloned();
+        for function in postgres::with_templates(reading, 0) {
+            session.register_udf(ScalarUDF::clone(&function));
+        }
+        for function in postgres::window_functions() {
+            session.register_udwf(WindowUDF::clone(&function));
         }
         let aggregates = state.aggregate_functions().values();
         let bounded = value_limit::bounded_aggregates(aggregates, self.value_limit);

@@ -19,6 +19,7 @@ use super::dependencies::PlanDependencies;
 use super::parameter_uses::count_uses;
 use crate::engine::PlannedQuery;
 use crate::engine::context::StatementContext;
+use crate::engine::frame_parameters::FrameParameters;
 use crate::engine::parameters::{Parameters, parameter_index, replace_parameters, with_types};
 
 /// The outcome of an attempt to make a generic plan.
@@ -53,7 +54,8 @@ pub(super) async fn make_generic_plan(
         return Ok(PlanAttempt::UnsuitableValues);
     }
     let plan = with_estimates_only(plan)?;
-    let parameters = Parameters::from_plan(&plan, context.time_zone())?;
+    let parameters =
+        Parameters::from_plan(&plan, &FrameParameters::default(), context.time_zone())?;
     let values = parameters.values(values)?;
     if values.iter().any(ScalarValue::is_null) {
         return Ok(PlanAttempt::UnsuitableValues);

@@ -5,9 +5,10 @@ use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, Fiel
 use volary_exec::uuids::{UUID, UUID_EXTENSION};
 
 use super::TypeProfile;
-use super::name::TYPE_NAME;
-use crate::sql_type::sql_type_name;
+use crate::sql_type::{TYPE_NAME, sql_type_name};
 
+/// The beginning of the keys of metadata for JDBC and ODBC.
+const FLIGHT_SQL: &str = "ARROW:FLIGHT:SQL:";
 const EXTENSION_NAME: &str = "ARROW:extension:name";
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 
@@ -18,6 +19,10 @@ const UINT64_DIGITS: u8 = 20;
 pub(in crate::flight_sql) fn map_field(profile: TypeProfile, field: &Field) -> Field {
     let data_type = map_type(profile, field.data_type());
     let mut metadata = field.metadata().clone();
+    if profile == TypeProfile::Native {
+        // Arrow's own types say it all.
+        metadata.retain(|key, _| !key.starts_with(FLIGHT_SQL));
+    }
     let mut nullable = field.is_nullable();
     if data_type == UUID {
         metadata.insert(EXTENSION_NAME.to_owned(), UUID_EXTENSION.to_owned());

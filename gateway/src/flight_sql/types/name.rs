@@ -2,15 +2,15 @@ use std::collections::HashMap;
 
 use arrow::datatypes::{DataType, Field};
 
-use crate::sql_type::sql_type_name;
+use crate::sql_type::driver_metadata;
 
 const CATALOG_NAME: &str = "ARROW:FLIGHT:SQL:CATALOG_NAME";
-const SCHEMA_NAME: &str = "ARROW:FLIGHT:SQL:DB_SCHEMA_NAME";
+/// The key that the specification of Flight SQL has, and the one that drivers read.
+const SCHEMA_NAMES: [&str; 2] = [
+    "ARROW:FLIGHT:SQL:DB_SCHEMA_NAME",
+    "ARROW:FLIGHT:SQL:SCHEMA_NAME",
+];
 const TABLE_NAME: &str = "ARROW:FLIGHT:SQL:TABLE_NAME";
-/// Key of the SQL name of a column's type.
-pub(super) const TYPE_NAME: &str = "ARROW:FLIGHT:SQL:TYPE_NAME";
-const PRECISION: &str = "ARROW:FLIGHT:SQL:PRECISION";
-const SCALE: &str = "ARROW:FLIGHT:SQL:SCALE";
 
 /// Returns `field` with Flight SQL's metadata about a column of the table. `field` has the type
 /// that clients are sent, and `original` is the column's own type. The metadata is needed, because
@@ -22,16 +22,12 @@ pub(in crate::flight_sql) fn with_sql_metadata(
 ) -> Field {
     let [catalog, schema, name] = table;
     let mut metadata: HashMap<String, String> = field.metadata().clone();
-    let mut put = |key: &str, value: String| metadata.insert(key.to_owned(), value);
-    put(CATALOG_NAME, catalog.to_owned());
-    put(SCHEMA_NAME, schema.to_owned());
-    put(TABLE_NAME, name.to_owned());
-    put(TYPE_NAME, sql_type_name(original));
-    if let DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) =
-        field.data_type()
-    {
-        put(PRECISION, precision.to_string());
-        put(SCALE, scale.to_string());
+    metadata.extend(driver_metadata(original));
+    let mut put = |key: &str, value: &str| metadata.insert(key.to_owned(), value.to_owned());
+    put(CATALOG_NAME, catalog);
+    for key in SCHEMA_NAMES {
+        put(key, schema);
     }
+    put(TABLE_NAME, name);
     field.clone().with_metadata(metadata)
 }

@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::ast::{
     CastKind, Expr as SqlExpr, FunctionArg, FunctionArgExpr, TableFactor, TableFunctionArgs,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 use parking_lot::Mutex;
 use volary_catalog::{QueryParameter, RelationName, format_parameters};
 use volary_flight_proto::{Error, Result, SqlState};
@@ -25,11 +25,14 @@ use crate::sql::names::{WrittenName, identifier};
 use crate::sql::syntax::{cast, parse_data_type, parse_expression};
 use crate::sql::tokens::is_keyword;
 
-/// Replaces `CALL name(…)` by `SELECT * FROM name(…)`, also within EXPLAIN.
+/// Replaces `CALL name(…)` by `SELECT * FROM name(…)`, also within EXPLAIN and in the braces of
+/// JDBC.
 ///
 /// # Errors
+/// `INVALID_ARGUMENT` for JDBC's `{? = call name(…)}`, because parameters have no way back.
 /// `INVALID_ARGUMENT` for a CALL whose name is missing, or is not followed by a parenthesis.
 pub(crate) fn rewrite_call(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
+    unwrap_call(tokens)?;
     let of_explain = [Keyword::EXPLAIN, Keyword::ANALYZE, Keyword::VERBOSE];
     let is_before = |token: &Token| {
         matches!(token, Token::Whitespace(_))
@@ -58,6 +61,32 @@ pub(crate) fn rewrite_call(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
     ];
     let select = select.map(|token| TokenWithSpan::new(token, span));
     tokens.splice(at..=at, select);
+    Ok(())
+}
+
+/// Removes the braces of a statement `{call …}`.
+fn unwrap_call(tokens: &mut [TokenWithSpan]) -> Result<()> {
+    let is_meant = |token: &TokenWithSpan| !matches!(token.token, Token::Whitespace(_));
+    let is_brace = tokens.iter().find(|token| is_meant(token));
+    if !is_brace.is_some_and(|token| token.token == Token::LBrace) {
+        return Ok(());
+    }
+    let meant = (0..tokens.len()).filter(|at| is_meant(&tokens[*at]));
+    let meant: Vec<_> = meant.collect();
+    let [open, second, .., last] = meant.as_slice() else {
+        return Ok(());
+    };
+    let (open, second, last) = (*open, *second, *last);
+    if matches!(tokens[second].token, Token::Placeholder(_)) {
+        return Err(Error::unsupported(
+            "{? = call …} is not supported, because parameters are only read; write SELECT name(…) for a function, and {call name(…)} for a saved query",
+        ));
+    }
+    if is_keyword(&tokens[second].token, Keyword::CALL) && tokens[last].token == Token::RBrace {
+        let space = Token::Whitespace(Whitespace::Space);
+        tokens[open].token = space.clone();
+        tokens[last].token = space;
+    }
     Ok(())
 }
 

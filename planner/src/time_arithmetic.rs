@@ -1,0 +1,144 @@
+use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Placeholder, ScalarFunction};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable, lit};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+use volary_exec::postgres::{divide_interval, multiply_interval};
+
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+
+/// Plans arithmetic that the planner refuses:
+///
+/// - An interval or a duration times a number, or divided by one.
+/// - A timestamp plus or minus a number of days, which may have a fraction.
+/// - `? || ?` and `? + ?`, whose operands tell no type.
+/// - `timestamp + ?` and `date + ?`: the parameter is an interval or a number of days, not another
+///   time.
+#[derive(Debug)]
+pub struct TimeArithmetic;
+
+impl ExprPlanner for TimeArithmetic {
+    fn plan_binary_op(
+        &self,
+        mut operation: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        let is_parameter = [
+            is_untyped_parameter(&operation.left),
+            is_untyped_parameter(&operation.right),
+        ];
+        let is_arithmetic = matches!(
+            operation.op,
+            BinaryOperator::Plus
+                | BinaryOperator::Minus
+                | BinaryOperator::Multiply
+                | BinaryOperator::Divide
+                | BinaryOperator::Modulo
+        );
+        let of_two_parameters = match operation.op {
+            BinaryOperator::StringConcat => DataType::Utf8View,
+            // A number of any size fits, and a driver that has a whole number sends it unchanged.
+            _ if is_arithmetic => DataType::Float64,
+            _ => return Ok(PlannerResult::Original(operation)),
+        };
+        if is_parameter == [true, true] {
+            set_type(&mut operation.left, &of_two_parameters);
+            set_type(&mut operation.right, &of_two_parameters);
+            return Ok(PlannerResult::Original(operation));
+        }
+        if !is_arithmetic {
+            return Ok(PlannerResult::Original(operation));
+        }
+        let types = [&operation.left, &operation.right];
+        let types = types.map(|operand| operand.get_type(schema).ok());
+        let [Some(left), Some(right)] = types else {
+            return Ok(PlannerResult::Original(operation));
+        };
+        let is_number =
+            |data_type: &DataType, side: usize| data_type.is_numeric() || is_parameter[side];
+        let planned = match operation.op {
+            BinaryOperator::Multiply if is_interval(&left) && is_number(&right, 1) => {
+                times(operation.left, operation.right)
+            }
+            BinaryOperator::Multiply if is_number(&left, 0) && is_interval(&right) => {
+                times(operation.right, operation.left)
+            }
+            BinaryOperator::Divide if is_interval(&left) && is_number(&right, 1) => {
+                let function = divide_interval();
+                let arguments = vec![operation.left, operation.right];
+                Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))
+            }
+            BinaryOperator::Plus => {
+                if has_added_interval(&left, &right) && is_parameter[1] {
+                    set_type(&mut operation.right, added_type(&left));
+                } else if has_added_interval(&right, &left) && is_parameter[0] {
+                    set_type(&mut operation.left, added_type(&right));
+                } else if is_timestamp(&left) && right.is_numeric() {
+                    operation.right = days(operation.right);
+                } else if left.is_numeric() && is_timestamp(&right) {
+                    operation.left = days(operation.left);
+                }
+                return Ok(PlannerResult::Original(operation));
+            }
+            BinaryOperator::Minus => {
+                if is_timestamp(&left) && right.is_numeric() {
+                    operation.right = days(operation.right);
+                }
+                return Ok(PlannerResult::Original(operation));
+            }
+            _ => return Ok(PlannerResult::Original(operation)),
+        };
+        Ok(PlannerResult::Planned(planned))
+    }
+}
+
+fn is_untyped_parameter(operand: &Expr) -> bool {
+    matches!(operand, Expr::Placeholder(parameter) if parameter.field.is_none())
+}
+
+fn set_type(operand: &mut Expr, data_type: &DataType) {
+    if let Expr::Placeholder(Placeholder { id, field }) = operand {
+        *field = Some(Field::new(id.as_str(), data_type.clone(), true).into());
+    }
+}
+
+fn is_interval(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Interval(_) | DataType::Duration(_))
+}
+
+fn is_timestamp(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Timestamp(_, _))
+}
+
+/// Returns whether `time + other` is only defined for intervals and numbers: two times have no sum.
+fn has_added_interval(time: &DataType, other: &DataType) -> bool {
+    let is_time = matches!(
+        time,
+        DataType::Timestamp(_, _)
+            | DataType::Date32
+            | DataType::Date64
+            | DataType::Time32(_)
+            | DataType::Time64(_)
+    );
+    is_time && other.is_null()
+}
+
+/// Returns the type of what is added to a time: days to a date, an interval to other times.
+fn added_type(time: &DataType) -> &'static DataType {
+    match time {
+        DataType::Date32 | DataType::Date64 => &DataType::Int64,
+        _ => &INTERVAL,
+    }
+}
+
+fn times(interval: Expr, number: Expr) -> Expr {
+    let arguments = vec![interval, number];
+    Expr::ScalarFunction(ScalarFunction::new_udf(multiply_interval(), arguments))
+}
+
+/// Returns the interval of a number of days.
+fn days(number: Expr) -> Expr {
+    times(lit(ScalarValue::new_interval_mdn(0, 1, 0)), number)
+}
