@@ -92,11 +92,11 @@ async fn equal_names_in_different_schemas_are_different_tables_also_after_a_rest
         assert_eq!(view.search_schema(), search_schema);
     }
     let eggs = in_staging("eggs");
-    let dropped = catalog.drop_table(&eggs, false, &by);
-    assert_eq!(dropped.await.unwrap().unwrap().id(), ids[1]);
+    let dropped = catalog.drop_tables([eggs.clone()].into(), false, &by);
+    assert_eq!(dropped.await.unwrap()[0].id(), ids[1]);
     let view = in_staging("v");
-    let dropped = catalog.drop_view(&view, false, &by);
-    assert!(dropped.await.unwrap().is_some());
+    let dropped = catalog.drop_views(ViewKind::View, [view.clone()].into(), false, &by);
+    assert_eq!(dropped.await.unwrap(), 1);
     drop(catalog);
     let catalog = open(&directory.0).await.unwrap();
     let state = catalog.state();

@@ -5,21 +5,22 @@ use volary_catalog::{CatalogState, Table};
 use volary_flight_proto::Result;
 
 use crate::sql::names::{WrittenName, identifier};
+use crate::sql::search_path::SearchPath;
 use crate::sql::syntax::{parse_expression, parse_query};
 
 /// Adds the columns that the INSERT leaves out and that have defaults. Replaces DEFAULT within
-/// VALUES, and DEFAULT VALUES, by the defaults. `schema` is the current schema of the session. If
-/// the rows come from a query, returns the expressions that have to be selected behind the columns
-/// of the query.
+/// VALUES, and DEFAULT VALUES, by the defaults. `path` says where the table is looked up. If the
+/// rows come from a query, returns the expressions that have to be selected behind the columns of
+/// the query.
 ///
 /// # Errors
 /// `DATA_LOSS` if a default in the catalog cannot be parsed.
 pub(in crate::engine) fn fill_in(
     catalog: &CatalogState,
-    schema: &str,
+    path: &SearchPath,
     insert: &mut Insert,
 ) -> Result<Vec<Expr>> {
-    let Some(table) = target(catalog, schema, insert) else {
+    let Some(table) = target(catalog, path, insert) else {
         return Ok(Vec::new());
     };
     if insert.source.is_none() && insert.columns.is_empty() && insert.assignments.is_empty() {
@@ -52,11 +53,11 @@ pub(in crate::engine) fn fill_in(
     Ok(Vec::new())
 }
 
-fn target<'a>(catalog: &'a CatalogState, schema: &str, insert: &Insert) -> Option<&'a Table> {
+fn target<'a>(catalog: &'a CatalogState, path: &SearchPath, insert: &Insert) -> Option<&'a Table> {
     let TableObject::TableName(name) = &insert.table else {
         return None;
     };
-    let name = WrittenName::of_object(name).ok()?.in_schema(schema);
+    let name = path.find(catalog, &WrittenName::of_object(name).ok()?);
     let table = catalog.table(&name)?;
     Some(table.as_ref())
 }
