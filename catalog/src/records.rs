@@ -559,6 +559,7 @@ mod tests {
             created_at_ms: 7,
             parameters: None,
             search_schema: search_schema.map(str::to_owned),
+            comment: None,
         };
         let in_public = || RelationName::in_public("v");
         let in_staging = RelationName::new("staging", "v");

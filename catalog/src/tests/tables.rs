@@ -143,7 +143,8 @@ async fn names_are_taken_once() {
         .unwrap_err();
     assert_eq!(error.code(), ErrorCode::NotFound);
     assert!(catalog.state().view(&named("v")).is_some());
-    let dropped = catalog.drop_views(ViewKind::View, [named("v")].into(), false, &anybody());
+    let by = anybody();
+    let dropped = catalog.drop_views(ViewKind::View, [named("v")].into(), false, &by);
     assert_eq!(dropped.await.unwrap(), 1);
 }
 

@@ -51,6 +51,8 @@ pub(super) async fn create_table(
     refuse_unsupported_forms(&create)?;
     let written_name = WrittenName::of_object(&create.name)?;
     let is_temporary = std::mem::take(&mut create.temporary);
+    // LOCAL says nothing more: it was checked that the table is not GLOBAL.
+    create.global = None;
     let table_name = temporary::name_of_new(engine, context, &written_name, is_temporary)?;
     let on_commit = create.on_commit.take();
     check_on_commit(&table_name, on_commit.as_ref())?;

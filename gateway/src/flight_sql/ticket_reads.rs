@@ -6,8 +6,8 @@ use volary_flight_proto::ticket::{QueryTicket, RelationRead};
 
 /// Writes the versions of what a query reads into its ticket.
 pub(super) fn put_reads(ticket: &mut QueryTicket, reads: &BTreeMap<RelationName, u64>) {
-    let sessions = reads.keys().filter_map(RelationName::session);
-    ticket.session = sessions.last().map(|session| session.to_string());
+    let mut sessions = reads.keys().filter_map(RelationName::session);
+    ticket.session = sessions.next().map(|session| session.to_string());
     for (name, version) in reads {
         if name.is_in_public() {
             ticket.reads.insert(name.name().to_owned(), *version);
