@@ -147,8 +147,9 @@ impl Catalog {
         .await
     }
 
-    /// Drops a user or role, with its tokens and its temporary tables. Returns false if `if_exists` is set and the user or
-    /// role does not exist. `by` holds the rights of the user who runs the statement.
+    /// Drops a user or role, with its tokens and its temporary tables. Returns false if `if_exists`
+    /// is set and the user or role does not exist. `by` holds the rights of the user who runs the
+    /// statement.
     ///
     /// # Errors
     /// `PERMISSION_DENIED` if the user is not an administrator, `NOT_FOUND` if the user or role

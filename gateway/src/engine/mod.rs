@@ -104,19 +104,19 @@ pub struct StatementDescription {
 
 /// A table or view as Flight SQL lists it.
 #[derive(Debug, Clone)]
-pub struct TableListing {
+pub(crate) struct TableListing {
     /// Name of the catalog: `volary`.
-    pub catalog: String,
+    pub(crate) catalog: String,
     /// Name of the schema.
-    pub schema_name: String,
+    pub(crate) schema_name: String,
     /// Name of the table or view.
-    pub name: String,
+    pub(crate) name: String,
     /// The session that a temporary table or view belongs to.
     pub(crate) session: Option<SessionId>,
     /// Type of the table: `TABLE`, `REFERENCE TABLE`, `LOCAL TEMPORARY`, `VIEW` or `SYSTEM TABLE`.
-    pub table_type: &'static str,
+    pub(crate) table_type: &'static str,
     /// The columns of the table or view.
-    pub columns: SchemaRef,
+    pub(crate) columns: SchemaRef,
 }
 
 /// Plans and runs the statements of a gateway.

@@ -8,7 +8,8 @@ use crate::sql::names::{
 };
 use crate::sql::schema_statement::SchemaStatement;
 
-/// Runs a statement that creates or drops schemas, or comments on one. Returns whether it has changed anything.
+/// Runs a statement that creates or drops schemas, or comments on one. Returns whether it has
+/// changed anything.
 ///
 /// # Errors
 /// The catalog's errors.

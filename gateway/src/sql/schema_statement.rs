@@ -33,7 +33,8 @@ pub enum SchemaStatement {
     },
 }
 
-/// Converts a statement that creates or drops schemas, or comments on one. Returns `None` for other statements.
+/// Converts a statement that creates or drops schemas, or comments on one. Returns `None` for other
+/// statements.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for forms that are not supported. `NOT_FOUND` for another catalog.
