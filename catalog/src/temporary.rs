@@ -15,12 +15,12 @@ use super::table::{Table, View};
 /// users, each session counts as a user.
 const SHARE_OF_USER: usize = 4;
 
-/// Limits for the temporary tables and views of all sessions together.
+/// Limits for the temporary tables and views of all sessions together, or what these take.
 #[derive(Debug, Clone, Copy)]
 pub struct TemporaryLimits {
-    /// Maximum number of temporary tables and views. One user may have a quarter of them.
+    /// Number of temporary tables and views. One user may have a quarter of the maximum.
     pub tables: usize,
-    /// Maximum size of the rows of temporary tables, in bytes. One user may have a quarter of it.
+    /// Size of the rows of temporary tables, in bytes. One user may have a quarter of the maximum.
     pub bytes: u64,
 }
 
@@ -172,6 +172,15 @@ impl CatalogState {
         // No name has a line break.
         let names: Vec<_> = tables.chain(views).collect();
         (!names.is_empty()).then(|| fingerprint(&format!("{session}\n{}", names.join("\n"))))
+    }
+
+    /// Returns what the temporary tables and views of all sessions take.
+    pub fn temporary_usage(&self) -> TemporaryLimits {
+        let tables = self.all_tables().filter(|it| it.name().is_temporary());
+        TemporaryLimits {
+            tables: temporary_relations(self).count(),
+            bytes: tables.map(|table| table.statistics().bytes).sum(),
+        }
     }
 
     /// Returns the sessions that have temporary tables or views, including tables that are still

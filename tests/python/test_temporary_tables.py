@@ -229,6 +229,8 @@ def test_a_user_cannot_have_too_many_or_too_large_temporary_tables(secured, kea)
     with login(secured, kea) as own, login(secured, kea) as other:
         own.sql(CREATE)
         other.sql(CREATE)
+        in_use = "SELECT in_use FROM system.limits WHERE scope = 'node' AND name = 'temporary tables and views'"
+        assert own.sql(in_use).rows() == [(2,)]
         with pytest.raises(volary.ResourceExhaustedError, match=r"gateway\.temporary_tables\.max_tables") as refused:
             own.sql("CREATE TEMP TABLE more (k BIGINT)")
         assert refused.value.sqlstate == "53000"

@@ -101,13 +101,15 @@ fn node_limits(config: &Config) -> Vec<GatewayLimit> {
             "tables and views",
             REFUSED,
         )
-        .with_setting("gateway.temporary_tables.max_tables"),
+        .with_setting("gateway.temporary_tables.max_tables")
+        .with_quantity(LimitedQuantity::TemporaryTables),
         bytes(
             "rows of temporary tables",
             config.temporary_tables.max_size.bytes(),
             REFUSED,
         )
-        .with_setting("gateway.temporary_tables.max_size"),
+        .with_setting("gateway.temporary_tables.max_size")
+        .with_quantity(LimitedQuantity::TemporaryBytes),
         count(
             "polled statements",
             MAX_POLLED,
