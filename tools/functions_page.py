@@ -57,7 +57,7 @@ workers.
 - Almost all functions return NULL if an argument is NULL.
 - `1.5` is a `DOUBLE`, unless `SET parse_float_as_decimal = true` makes it a decimal.
 - A `BIGINT UNSIGNED` arrives at clients as a `DECIMAL(20, 0)`.
-- `information_schema.routines` lists all functions. `SHOW FUNCTIONS` lists those whose arguments have certain types.
+- `SHOW FUNCTIONS` lists all functions, each with its kind and its call, and so does `information_schema.routines`.
 
 Texts with spaces are in quotes among the results. Numbers are rounded to 12 digits, and bytes are in hexadecimal. If a
 result has several rows, its values are separated by commas. [sql.md](sql.md) describes statements and types.

@@ -126,6 +126,22 @@ impl Declarations {
             .find(|constraint| constraint.kind == ConstraintKind::PrimaryKey)
     }
 
+    /// Returns the primary or unique key over these columns, in any order. `schema` has the columns
+    /// of the table. A foreign key refers to this key.
+    pub fn key_over(&self, schema: &Schema, columns: &[String]) -> Option<&Constraint> {
+        let is_key_over = |constraint: &&Constraint| {
+            matches!(
+                constraint.kind,
+                ConstraintKind::PrimaryKey | ConstraintKind::Unique
+            ) && constraint.columns.len() == columns.len()
+                && constraint
+                    .columns
+                    .iter()
+                    .all(|column| columns.contains(schema.field(*column).name()))
+        };
+        self.constraints.iter().find(is_key_over)
+    }
+
     /// Refuses declarations that do not fit a table with these columns.
     ///
     /// # Errors
@@ -264,6 +280,34 @@ mod tests {
             let error = check(constraints).unwrap_err();
             assert!(error.message().contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn a_key_over_columns_is_found_whatever_their_order() {
+        let schema = Schema::new(vec![
+            Field::new("a", DataType::Int64, false),
+            Field::new("b", DataType::Int64, true),
+        ]);
+        let check = ConstraintKind::Check {
+            condition: "a > b".to_owned(),
+            enforced: true,
+        };
+        let declarations = Declarations {
+            constraints: vec![
+                constraint("c", &[0, 1], check),
+                constraint("k", &[0], ConstraintKind::PrimaryKey),
+                constraint("u", &[0, 1], ConstraintKind::Unique),
+            ],
+            ..Declarations::default()
+        };
+        let found = |columns: &[&str]| {
+            let columns: Vec<_> = columns.iter().map(|it| (*it).to_owned()).collect();
+            let key = declarations.key_over(&schema, &columns)?;
+            Some(key.name.as_str())
+        };
+        assert_eq!(found(&["a"]), Some("k"));
+        assert_eq!(found(&["b", "a"]), Some("u"));
+        assert_eq!(found(&["b"]), None);
     }
 
     #[test]

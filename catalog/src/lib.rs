@@ -52,6 +52,8 @@ mod store;
 mod table;
 /// Creates and drops tables.
 mod tables;
+/// Limits the temporary tables of sessions, and drops them.
+mod temporary;
 #[cfg(test)]
 mod tests;
 /// Creates and drops views and saved queries.
@@ -69,13 +71,15 @@ pub use lineage::LineageVerdict;
 pub use open_write::OpenWrite;
 pub use records::{QueryParameter, SchemaRecord, TableKind, WorkerRecord, format_parameters};
 pub use redb_store::RedbStore;
-pub use relation_name::{PUBLIC_SCHEMA, RelationName};
+pub use relation_name::{PUBLIC_SCHEMA, RelationName, TEMPORARY_SCHEMA};
 pub use state::CatalogState;
 pub use statistics::{ColumnStatistics, ShardStatistics, TableStatistics};
 pub use store::{
     CommitError, EntryChange, ExpectedVersion, MetadataStore, StoreContent, StoreEntry,
 };
 pub use table::{NewView, Table, View};
+pub use temporary::TemporaryLimits;
+pub use views::ViewKind;
 pub use write_summary::WriteSummary;
 
 use std::sync::Arc;
@@ -97,6 +101,7 @@ const MAX_ATTEMPTS: usize = 10;
 #[derive(Debug, Clone)]
 pub struct Catalog {
     inner: Arc<Inner>,
+    temporary_limits: TemporaryLimits,
 }
 
 #[derive(Debug)]
@@ -110,7 +115,8 @@ struct Inner {
 impl Catalog {
     /// Reads the catalog from the store, and creates a new cluster if the store is empty.
     /// Statements that were running when the last gateway ended count as failed: their rows stay
-    /// invisible, and the tables that they were creating are removed.
+    /// invisible, and the tables that they were creating are removed. The temporary tables of its
+    /// sessions are removed, too, because these sessions have ended.
     ///
     /// # Errors
     /// `DATA_LOSS` for a damaged record, `INVALID_ARGUMENT` for a record of a newer format, and the
@@ -133,6 +139,7 @@ impl Catalog {
                 change_lock: Mutex::new(()),
                 deletion_reports: writes::DeletionReports::default(),
             }),
+            temporary_limits: TemporaryLimits::default(),
         };
         catalog
             .change(move |draft| {
@@ -141,7 +148,9 @@ impl Catalog {
                 }
                 draft.put_token_key()?;
                 lineage::begin_incarnation(draft)?;
-                writes::abort_all_open(draft)
+                writes::abort_all_open(draft)?;
+                temporary::drop_all(draft);
+                Ok(())
             })
             .await?;
         Ok(catalog)

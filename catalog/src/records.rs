@@ -140,6 +140,9 @@ pub struct SchemaRecord {
     pub owner: Option<String>,
     /// Time of creation, in milliseconds since 1970.
     pub created_at_ms: i64,
+    /// The comment on the schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
 }
 
 /// A table.
@@ -264,6 +267,9 @@ pub(super) struct ViewRecord {
     /// `public`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) search_schema: Option<String>,
+    /// The comment on the view.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) comment: Option<String>,
 }
 
 /// A parameter of a saved query.
@@ -374,7 +380,9 @@ impl ViewRecord {
     /// Returns the part of the key after the prefix, for a view of this name. No name contains a
     /// control character, so the keys of different views are different.
     pub(super) fn key_part(name: &RelationName) -> String {
-        if name.is_in_public() {
+        if let Some(session) = name.session() {
+            format!("{}\u{1f}{session}\u{1f}{}", name.schema(), name.name())
+        } else if name.is_in_public() {
             name.name().to_owned()
         } else {
             format!("{}\u{1f}{}", name.schema(), name.name())
@@ -551,6 +559,7 @@ mod tests {
             created_at_ms: 7,
             parameters: None,
             search_schema: search_schema.map(str::to_owned),
+            comment: None,
         };
         let in_public = || RelationName::in_public("v");
         let in_staging = RelationName::new("staging", "v");
@@ -579,6 +588,7 @@ mod tests {
             name: "staging".to_owned(),
             owner: Some("kea".to_owned()),
             created_at_ms: 7,
+            comment: None,
         };
         let text = r#"{"format":7,"name":"staging","owner":"kea","created_at_ms":7}"#;
         assert_eq!(String::from_utf8(encode(&schema).unwrap()).unwrap(), text);

@@ -5,7 +5,7 @@ use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use super::access::{GrantObject, Rights};
 use super::records::SchemaRecord;
-use super::relation_name::{PUBLIC_SCHEMA, RelationName};
+use super::relation_name::{PUBLIC_SCHEMA, RelationName, TEMPORARY_SCHEMA};
 use super::state::similarity;
 use super::table::Table;
 use super::{Catalog, CatalogState, name, now_ms};
@@ -52,7 +52,7 @@ impl Catalog {
                 .with_sqlstate(SqlState::DuplicateSchema));
             }
             name::check(&name)?;
-            if name == PG_CATALOG {
+            if name == PG_CATALOG || name.starts_with(TEMPORARY_SCHEMA) {
                 return Err(Error::invalid(format!(
                     "schema \"{name}\" cannot be created: the name is reserved; choose another name"
                 )));
@@ -66,6 +66,7 @@ impl Catalog {
                 name: name.clone(),
                 owner,
                 created_at_ms: now_ms(),
+                comment: None,
             }))?;
             Ok(true)
         })
@@ -73,8 +74,9 @@ impl Catalog {
     }
 
     /// Drops schemas, all of them or none, and revokes what was granted on them. If `cascade` is
-    /// set, their tables, views and saved queries are dropped, too. Returns the dropped tables.
-    /// `by` holds the rights of the user who runs the statement.
+    /// set, their tables, views and saved queries are dropped, too. Returns the dropped tables, or
+    /// `None` if there was nothing to drop. `by` holds the rights of the user who runs the
+    /// statement.
     ///
     /// # Errors
     /// `NOT_FOUND` if a schema does not exist and `if_exists` is not set, `INVALID_ARGUMENT` for a
@@ -86,11 +88,11 @@ impl Catalog {
         if_exists: bool,
         cascade: bool,
         by: &Arc<Rights>,
-    ) -> Result<Vec<Arc<Table>>> {
+    ) -> Result<Option<Vec<Arc<Table>>>> {
         let by = Arc::clone(by);
         self.change(move |draft| {
             let by = draft.state().access.current_rights(&by)?;
-            let mut dropped = Vec::new();
+            let mut dropped: Option<Vec<_>> = None;
             for name in &names {
                 if [FIXED_SCHEMAS.as_slice(), &[PG_CATALOG]].concat().contains(&name.as_str()) {
                     return Err(Error::invalid(format!(
@@ -117,10 +119,10 @@ impl Catalog {
                     .filter(|view| view.name().schema() == name)
                     .map(|view| view.name().clone())
                     .collect();
-                for table in tables {
-                    draft.remove_table(&table);
-                    dropped.push(table);
+                for table in &tables {
+                    draft.remove_table(table);
                 }
+                dropped.get_or_insert_default().extend(tables);
                 for view in views {
                     draft.remove_view(&view);
                 }
@@ -156,6 +158,35 @@ impl Catalog {
             };
             let mut schema = schema.as_ref().clone();
             schema.owner = Some(owner.clone());
+            draft.put_schema(&Arc::new(schema))
+        })
+        .await
+    }
+
+    /// Sets the comment on a schema. `None` removes it. `by` holds the rights of the user who runs
+    /// the statement.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` if the schema does not exist, `INVALID_ARGUMENT` for a schema that always
+    /// exists, `PERMISSION_DENIED` if it belongs to somebody else, and the errors of the store.
+    pub async fn set_schema_comment(
+        &self,
+        name: &str,
+        comment: Option<String>,
+        by: &Arc<Rights>,
+    ) -> Result<()> {
+        let (name, by) = (name.to_owned(), Arc::clone(by));
+        self.change(move |draft| {
+            let state = draft.state();
+            let by = state.access.current_rights(&by)?;
+            state.check_owner_of_schema(&name, &by)?;
+            let Some(schema) = state.schemas.get(&name) else {
+                return Err(Error::invalid(format!(
+                    "schema \"{name}\" belongs to the cluster and has no comment"
+                )));
+            };
+            let mut schema = schema.as_ref().clone();
+            schema.comment.clone_from(&comment);
             draft.put_schema(&Arc::new(schema))
         })
         .await
@@ -203,14 +234,17 @@ impl CatalogState {
     }
 
     /// Refuses to create a table or view in a schema that does not exist, or without the right to
-    /// do so.
+    /// do so. Everybody may create temporary ones, as in PostgreSQL.
     ///
     /// # Errors
     /// `NOT_FOUND` if the schema does not exist. `PERMISSION_DENIED`, with who can grant the
     /// privilege and how.
-    pub fn check_create(&self, schema: &str, rights: &Rights) -> Result<()> {
-        self.check_schema(schema, rights)?;
-        rights.check_create_in(schema)
+    pub fn check_create(&self, name: &RelationName, rights: &Rights) -> Result<()> {
+        if name.is_temporary() {
+            return Ok(());
+        }
+        self.check_schema(name.schema(), rights)?;
+        rights.check_create_in(name.schema())
     }
 
     /// Refuses to grant on a schema, or to give it away, if somebody else owns it.

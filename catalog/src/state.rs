@@ -258,9 +258,11 @@ impl CatalogState {
             .filter(|table| table.state() == TableState::Live)
     }
 
-    /// Returns all tables, ordered by name, without those that are still being created.
+    /// Returns all tables, ordered by name, without those that are still being created and without
+    /// temporary ones.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
-        self.table_names.keys().filter_map(|name| self.table(name))
+        let names = self.table_names.keys().filter(|name| !name.is_temporary());
+        names.filter_map(|name| self.table(name))
     }
 
     /// Returns all tables, including those that are still being created.
@@ -284,9 +286,10 @@ impl CatalogState {
         self.views.get(name)
     }
 
-    /// Returns all views, ordered by name.
+    /// Returns all views, ordered by name, without temporary ones.
     pub fn views(&self) -> impl Iterator<Item = &Arc<View>> {
-        self.views.values()
+        let views = self.views.values();
+        views.filter(|view| !view.name().is_temporary())
     }
 
     /// Returns a worker by its id.
@@ -379,7 +382,9 @@ impl CatalogState {
     }
 
     fn not_found_error(&self, what: &str, name: &RelationName, rights: &Rights) -> Error {
-        if let Err(error) = self.check_schema(name.schema(), rights) {
+        if !name.is_temporary()
+            && let Err(error) = self.check_schema(name.schema(), rights)
+        {
             return error;
         }
         let suggestions: Vec<_> = self

@@ -262,6 +262,7 @@ impl View {
             parameters: view.parameters.clone(),
             search_schema: (view.search_schema != PUBLIC_SCHEMA)
                 .then(|| view.search_schema.clone()),
+            comment: None,
         };
         let schema = Arc::clone(&view.schema);
         Self { record, schema }
@@ -324,6 +325,21 @@ impl View {
     pub(super) fn with_owner(&self, owner: &str) -> Self {
         let mut record = self.record.clone();
         record.owner = Some(owner.to_owned());
+        Self {
+            record,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the comment on the view.
+    pub fn comment(&self) -> Option<&str> {
+        self.record.comment.as_deref()
+    }
+
+    /// Returns the same view with this comment.
+    pub(super) fn with_comment(&self, comment: Option<&str>) -> Self {
+        let mut record = self.record.clone();
+        record.comment = comment.map(str::to_owned);
         Self {
             record,
             ..self.clone()

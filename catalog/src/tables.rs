@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use volary_flight_proto::ids::{TableId, WorkerId};
@@ -14,7 +15,7 @@ use super::records::{
 use super::relation_name::RelationName;
 use super::state::CatalogState;
 use super::statistics::TableStatistics;
-use super::table::Table;
+use super::table::{Table, View};
 use super::{Catalog, encoding, name, now_ms, shard_placement};
 
 impl Catalog {
@@ -37,7 +38,7 @@ impl Catalog {
         by: &Arc<Rights>,
     ) -> Result<Option<Arc<Table>>> {
         definition.check()?;
-        let (live, by) = (live.to_vec(), Arc::clone(by));
+        let (live, by, limits) = (live.to_vec(), Arc::clone(by), self.temporary_limits);
         self.change(move |draft| {
             let by = draft.state().access.current_rights(&by)?;
             let mut replaced = None;
@@ -52,10 +53,10 @@ impl Catalog {
                     }
                 }
             }
-            let schema = definition.name.schema();
-            draft.state().check_create(schema, &by)?;
+            draft.state().check_create(&definition.name, &by)?;
             check_name_is_free(draft, &definition.name)?;
             let owner = owner_of_new_table(replaced.as_deref(), &by);
+            limits.check_room(draft.state(), &definition.name, owner.as_deref())?;
             let table = new_table(draft, &definition, &live, owner, |_, _| {
                 Ok(InitialState::LIVE)
             })?;
@@ -78,11 +79,10 @@ impl Catalog {
         by: &Arc<Rights>,
     ) -> Result<(Arc<Table>, OpenWrite)> {
         definition.check()?;
-        let (live, by) = (live.to_vec(), Arc::clone(by));
+        let (live, by, limits) = (live.to_vec(), Arc::clone(by), self.temporary_limits);
         let change = move |draft: &mut Draft| {
             let by = draft.state().access.current_rights(&by)?;
-            let schema = definition.name.schema();
-            draft.state().check_create(schema, &by)?;
+            draft.state().check_create(&definition.name, &by)?;
             let former = draft.state().table(&definition.name).cloned();
             let replaced = former.filter(|_| if_exists == IfExists::Replace);
             match &replaced {
@@ -91,6 +91,7 @@ impl Catalog {
             }
             let replaces = replaced.is_some();
             let owner = owner_of_new_table(replaced.as_deref(), &by);
+            limits.check_room(draft.state(), &definition.name, owner.as_deref())?;
             let write = draft.next_write();
             let table = new_table(draft, &definition, &live, owner, |draft, table| {
                 draft.put_write(WriteRecord {
@@ -109,36 +110,39 @@ impl Catalog {
         self.open_write(change).await
     }
 
-    /// Drops a table. No statement that starts from now on finds it, and workers delete its files.
-    /// Returns `None` if it does not exist and `if_exists` is set. `by` holds the rights of the
-    /// user who runs the statement.
+    /// Drops tables, all of them or none. No statement that starts from now on finds them, and
+    /// workers delete their files. Returns the dropped tables, without those that do not exist if
+    /// `if_exists` is set. `by` holds the rights of the user who runs the statement.
     ///
     /// # Errors
-    /// `NOT_FOUND` if the table does not exist, `INVALID_ARGUMENT` if the name is that of a view,
-    /// `PERMISSION_DENIED` if it belongs to somebody else, and the errors of the store.
-    pub async fn drop_table(
+    /// `NOT_FOUND` if a table does not exist, `INVALID_ARGUMENT` if a name is that of a view or a
+    /// saved query, `PERMISSION_DENIED` if a table belongs to somebody else, and the errors of the
+    /// store.
+    pub async fn drop_tables(
         &self,
-        name: &RelationName,
+        names: BTreeSet<RelationName>,
         if_exists: bool,
         by: &Arc<Rights>,
-    ) -> Result<Option<Arc<Table>>> {
-        let (name, by) = (name.clone(), Arc::clone(by));
+    ) -> Result<Vec<Arc<Table>>> {
+        let by = Arc::clone(by);
         self.change(move |draft| {
             let by = draft.state().access.current_rights(&by)?;
-            let state = draft.state();
-            let Some(table) = state.visible_table(&name, &by).cloned() else {
-                return match state.visible_view(&name, &by) {
-                    Some(_) => Err(Error::invalid(format!(
-                        "{name} is a view; use DROP VIEW {name}"
-                    ))),
-                    None if if_exists => Ok(None),
-                    None => Err(state.no_such_table(&name, &by)),
+            let mut dropped = Vec::new();
+            for name in &names {
+                let state = draft.state();
+                let Some(table) = state.visible_table(name, &by).cloned() else {
+                    match state.visible_view(name, &by) {
+                        Some(view) => return Err(drop_as_view(view)),
+                        None if if_exists => continue,
+                        None => return Err(state.no_such_table(name, &by)),
+                    }
                 };
-            };
-            by.check_owner(&name, table.owner())?;
-            draft.remove_table(&table);
-            draft.revoke_all_on(|object| *object == GrantObject::Table(name.clone()))?;
-            Ok(Some(table))
+                by.check_owner(name, table.owner())?;
+                draft.remove_table(&table);
+                draft.revoke_all_on(|object| *object == GrantObject::Table(name.clone()))?;
+                dropped.push(table);
+            }
+            Ok(dropped)
         })
         .await
     }
@@ -177,6 +181,15 @@ impl Catalog {
         })
         .await
     }
+}
+
+/// Returns the error about a DROP TABLE that names a view or a saved query.
+fn drop_as_view(view: &View) -> Error {
+    let name = view.name();
+    if view.is_saved_query() {
+        return Error::invalid(format!("{name} is a saved query; use DROP QUERY {name}"));
+    }
+    Error::invalid(format!("{name} is a view; use DROP VIEW {name}"))
 }
 
 /// Refuses to replace a table of another owner. A user who may not see that table only learns that

@@ -72,10 +72,12 @@ impl Catalog {
     ///
     /// # Errors
     /// `NOT_FOUND` if the table was dropped in the meantime, `CANCELLED` if the write was aborted,
-    /// `ALREADY_EXISTS` if a new table cannot take its name any more, and the errors of the store.
+    /// `ALREADY_EXISTS` if a new table cannot take its name any more, `RESOURCE_EXHAUSTED` if a
+    /// temporary table would become too large, and the errors of the store.
     /// Abort the write after any error. After an error of the store the rows are most likely not
     /// visible.
     pub async fn commit_write(&self, write: WriteId, summary: WriteSummary) -> Result<()> {
+        let limits = self.temporary_limits;
         self.change(move |draft| {
             let Some(record) = open_record(draft, write) else {
                 return Err(Error::new(
@@ -102,7 +104,9 @@ impl Catalog {
                 }
                 check_name_is_free(draft, table.name())?;
             }
-            let table = Arc::new(table.as_live(table.statistics().with_write(write, summary.delta())));
+            let written = Arc::new(table.as_live(table.statistics().with_write(write, summary.delta())));
+            limits.check_bytes(draft.state(), &table, &written)?;
+            let table = written;
             if was_created {
                 draft.put_table(&table)?;
             }

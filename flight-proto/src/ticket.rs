@@ -153,6 +153,9 @@ pub struct QueryTicket {
     /// The tables and views in other schemas that the query read when it was planned.
     #[prost(message, repeated, tag = "11")]
     pub reads_in_schemas: Vec<RelationRead>,
+    /// Id of the session whose temporary tables the query reads. `None` if it reads none.
+    #[prost(string, optional, tag = "12")]
+    pub session: Option<String>,
 }
 
 /// A table or a view in another schema than `public` that a query read when it was planned.

@@ -432,10 +432,11 @@ fn what_clients_hold_has_its_bytes() {
             name: "t".to_owned(),
             version: 8,
         }],
+        session: Some("i".to_owned()),
     };
     assert_bytes(
         &ticket,
-        "0a0171120853454c45435420311a0101220808ac0212030cab022a060a016112016232003a010242050a017410074909000000000000005201755a080a01731201741808",
+        "0a0171120853454c45435420311a0101220808ac0212030cab022a060a016112016232003a010242050a017410074909000000000000005201755a080a01731201741808620169",
     );
     let direct = DirectTicket {
         query: Some(QueryTicket {

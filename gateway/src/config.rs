@@ -4,6 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Limits temporary tables.
+mod temporary_tables;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use volary_flight_proto::fragment::MAX_BATCH_ROWS;
@@ -16,6 +19,7 @@ use volary_node::message_limit::MessageLimit;
 use volary_node::size::MemorySize;
 use volary_node::{memory, secret, tls};
 
+pub use temporary_tables::TemporaryTables;
 pub use volary_planner::gather::config::{Gather, RelaySetting};
 
 use volary_planner::fragment::MAX_TARGET_PARTITIONS;
@@ -45,6 +49,8 @@ pub struct Config {
     pub gather: Gather,
     /// Settings for loading rows.
     pub load: Load,
+    /// Limits for temporary tables.
+    pub temporary_tables: TemporaryTables,
     /// Memory and spill space of queries.
     pub memory: memory::Config,
 }
@@ -192,6 +198,7 @@ impl Default for Config {
             query: Query::default(),
             gather: Gather::default(),
             load: Load::default(),
+            temporary_tables: TemporaryTables::default(),
             memory: memory::Config::default(),
         }
     }
@@ -379,6 +386,7 @@ impl Config {
                 "gateway.security.token_lifetime must be at least {MIN_TOKEN_LIFETIME:?}"
             )));
         }
+        self.temporary_tables.validate()?;
         self.tls.validate(NodeRole::Gateway)?;
         secret::check(NodeRole::Gateway, self.secret.as_deref(), self.listen)
     }

@@ -29,8 +29,9 @@ use crate::login::Login;
 pub struct Gateway {
     cluster: Arc<Cluster>,
     serving: RunningServer,
-    /// The task that asks the workers for their reports, and the task that watches the memory. Both
-    /// end by themselves when the server stops.
+    /// The task that asks the workers for their reports, the task that watches the memory, and the
+    /// task that drops the temporary tables of ended sessions. All end by themselves when the
+    /// server stops.
     background: JoinSet<()>,
 }
 
@@ -55,6 +56,7 @@ impl Gateway {
         let listener = Listener::bind(config.listen)?;
         let address = listener.address();
         let catalog = open_catalog(&data_dir).await?;
+        let catalog = catalog.with_temporary_limits(config.temporary_tables.limits());
         data_dir.claim(catalog.state().cluster_id(), None)?;
         let gateways_key = catalog.state().token_key()?;
         let login = Arc::new(Login::new(catalog.clone(), &config.security)?);
@@ -88,6 +90,7 @@ impl Gateway {
             gate: Some(Arc::new(client_gate)),
         };
         let statements = Arc::clone(engine.statements());
+        let ended_sessions = Arc::clone(&engine).drop_abandoned_temporary_tables();
         let service = FlightSql::new(
             engine,
             Arc::clone(&cluster),
@@ -106,6 +109,11 @@ impl Gateway {
             stopping.run_until_cancelled(watching).await;
         };
         background.spawn_on(watch, runtimes.health());
+        let stopping = serving.stopping();
+        let search = async move {
+            stopping.run_until_cancelled(ended_sessions).await;
+        };
+        background.spawn_on(search, runtimes.io());
         tracing::info!(cluster = %cluster.id(), %address, "gateway serves");
         Ok(Self {
             cluster,
@@ -148,7 +156,7 @@ impl Gateway {
         self.serving.shutdown().await;
         while let Some(ended) = self.background.join_next().await {
             if let Err(error) = ended {
-                tracing::warn!(%error, "a background task panicked: it asked the workers for their reports, or it watched the memory");
+                tracing::warn!(%error, "a background task panicked: it asked the workers for their reports, watched the memory or dropped temporary tables");
             }
         }
     }

@@ -17,7 +17,12 @@ use crate::session_settings::SessionSettings;
 pub fn functions(version: &str) -> [Arc<ScalarUDF>; 4] {
     let version = format!("Volary {version} (DataFusion {DATAFUSION_VERSION})");
     [
-        function("current_user", &["session_user"], Answer::User),
+        // A session has the rights of all roles of its user, so no role but the user is current.
+        function(
+            "current_user",
+            &["session_user", "current_role"],
+            Answer::User,
+        ),
         function("current_schema", &[], Answer::Schema),
         function("current_catalog", &["current_database"], Answer::Catalog),
         function("version", &[], Answer::Text(version)),

@@ -67,7 +67,10 @@ impl TableProvider for ShardedTable {
     }
 
     fn table_type(&self) -> TableType {
-        TableType::Base
+        match self.table.name().is_temporary() {
+            true => TableType::Temporary,
+            false => TableType::Base,
+        }
     }
 
     async fn scan(

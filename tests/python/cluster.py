@@ -43,6 +43,7 @@ class LocalCluster:
             *(f"--allow-root={root}" for root in allow_roots),
         ]
         self.uri = ""
+        self._is_killed = False
 
     def log(self) -> str:
         """Returns what the process has logged."""
@@ -51,6 +52,11 @@ class LocalCluster:
     def connect(self) -> volary.Connection:
         """Returns a new connection of the Volary client."""
         return volary.connect(self.uri)
+
+    def kill(self) -> None:
+        """Ends the process at once, as a crash does."""
+        self._process.kill()
+        self._is_killed = True
 
     def __enter__(self) -> LocalCluster:
         self._process = Process(self._directory, "local", self._arguments, self._settings)
@@ -62,4 +68,5 @@ class LocalCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.stop()
+        if not self._is_killed:
+            self._process.stop()

@@ -384,7 +384,7 @@ def test_whole_tables_are_ingested_in_all_modes(cursor, connection, name):
     for wrong, error in (
         ({"catalog_name": "other"}, dbapi.ProgrammingError),
         ({"db_schema_name": "other"}, dbapi.ProgrammingError),
-        ({"temporary": True}, dbapi.NotSupportedError),
+        ({"temporary": True}, dbapi.ProgrammingError),
     ):
         with pytest.raises(error):
             cursor.adbc_ingest(name, table, "append", **wrong)

@@ -40,6 +40,19 @@ def test_the_page_has_each_function_of_the_server_once_and_no_other(connection, 
     assert sorted(set(described) - set(listed)) == [], "there are no such functions"
 
 
+def test_show_functions_lists_each_function_once_with_its_kind_and_its_call(connection):
+    shown = connection.sql("SHOW FUNCTIONS").rows()
+    listed = connection.sql("SELECT DISTINCT routine_name, function_type FROM information_schema.routines").rows()
+    assert sorted((name, kind) for name, kind, *_ in shown) == sorted(listed)
+    # The call of another name is that of the function that it stands for.
+    assert [name for name, _, call, _ in shown if not re.search(r"\w", call or "")] == []
+    calls = {name: call for name, _, call, _ in shown}
+    assert (calls["timestampdiff"], calls["now"]) == ("timestampdiff(unit, begin, end)", "now()")
+    assert {name for name, *_ in connection.sql("SHOW FUNCTIONS LIKE 'approx%'").rows()} == {
+        name for name in calls if name.startswith("approx")
+    }
+
+
 def test_other_names_are_those_of_the_same_function(connection, entries):
     routines = connection.sql(
         "SELECT DISTINCT function_type, routine_name, description, syntax_example FROM information_schema.routines"

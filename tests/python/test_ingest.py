@@ -252,7 +252,6 @@ def test_what_cannot_be_ingested_into_is_said(driver, cursor, connection, name):
             cursor.adbc_ingest(f"{name}_view", birds(), mode=mode)
     connection.sql(f"DROP VIEW {name}_view")
     for options, match in (
-        ({"temporary": True}, "temporary tables are not supported"),
         ({"db_schema_name": "nests"}, "there is no schema nests"),
         ({"catalog_name": "nests"}, "there is no catalog nests"),
     ):

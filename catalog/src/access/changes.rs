@@ -9,7 +9,7 @@ use super::rights::{GrantObject, Privilege, Rights};
 use super::{Access, PUBLIC_ROLE};
 use crate::draft::Draft;
 use crate::relation_name::RelationName;
-use crate::{Catalog, CatalogState, name, now_ms};
+use crate::{Catalog, CatalogState, name, now_ms, temporary};
 
 /// Maximum length of the name of a user, role or token, in bytes. Names appear in headers, logs and
 /// tickets.
@@ -147,8 +147,9 @@ impl Catalog {
         .await
     }
 
-    /// Drops a user or role, with its tokens. Returns false if `if_exists` is set and the user or
-    /// role does not exist. `by` holds the rights of the user who runs the statement.
+    /// Drops a user or role, with its tokens and its temporary tables. Returns false if `if_exists`
+    /// is set and the user or role does not exist. `by` holds the rights of the user who runs the
+    /// statement.
     ///
     /// # Errors
     /// `PERMISSION_DENIED` if the user is not an administrator, `NOT_FOUND` if the user or role
@@ -169,6 +170,7 @@ impl Catalog {
                 return Ok(false);
             }
             find_principal(draft.state(), kind, &name)?;
+            temporary::drop_owned(draft, &name);
             let owned: Vec<_> = draft.state().names_owned_by(&name).collect();
             if !owned.is_empty() {
                 return Err(Error::invalid(format!(

@@ -274,16 +274,16 @@ async fn owners_stay_owners_and_what_is_dropped_is_granted_to_nobody() {
     catalog.set_owner(&named("own"), "auk", &auk).await.unwrap();
     // Users do not learn about a table that they may not see, except that its name is taken.
     let hidden = catalog
-        .drop_table(&named("own"), false, &kea)
+        .drop_tables([named("own")].into(), false, &kea)
         .await
         .unwrap_err();
     assert_eq!(hidden.code(), ErrorCode::NotFound);
     assert!(
         catalog
-            .drop_table(&named("own"), true, &kea)
+            .drop_tables([named("own")].into(), true, &kea)
             .await
             .unwrap()
-            .is_none()
+            .is_empty()
     );
     let taken = create(&kea, IfExists::Replace).await.unwrap_err();
     assert_eq!(taken.code(), ErrorCode::AlreadyExists);
@@ -298,7 +298,7 @@ async fn owners_stay_owners_and_what_is_dropped_is_granted_to_nobody() {
             .await
             .unwrap_err(),
         catalog
-            .drop_table(&named("own"), false, &kea)
+            .drop_tables([named("own")].into(), false, &kea)
             .await
             .unwrap_err(),
         create(&kea, IfExists::Replace).await.unwrap_err(),
@@ -314,7 +314,7 @@ async fn owners_stay_owners_and_what_is_dropped_is_granted_to_nobody() {
         .await;
     assert!(owns.unwrap_err().message().contains("owns own"));
     catalog
-        .drop_table(&named("own"), false, &auk)
+        .drop_tables([named("own")].into(), false, &auk)
         .await
         .unwrap();
     let state = catalog.state();
@@ -355,7 +355,7 @@ async fn rights_of_before_a_change_are_worth_nothing_after_it() {
     let created = catalog.create_table(definition(), &live, IfExists::Fail, &before);
     created.await.unwrap();
     catalog
-        .drop_table(&named("own"), false, &before)
+        .drop_tables([named("own")].into(), false, &before)
         .await
         .unwrap();
     catalog

@@ -8,6 +8,8 @@ mod schemas;
 mod stores;
 /// Tests tables, views, workers and placements.
 mod tables;
+/// Tests the temporary tables of sessions: their limits and their end.
+mod temporary;
 /// Tests which writes are visible.
 mod writes;
 

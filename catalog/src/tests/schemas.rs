@@ -92,11 +92,11 @@ async fn equal_names_in_different_schemas_are_different_tables_also_after_a_rest
         assert_eq!(view.search_schema(), search_schema);
     }
     let eggs = in_staging("eggs");
-    let dropped = catalog.drop_table(&eggs, false, &by);
-    assert_eq!(dropped.await.unwrap().unwrap().id(), ids[1]);
+    let dropped = catalog.drop_tables([eggs.clone()].into(), false, &by);
+    assert_eq!(dropped.await.unwrap()[0].id(), ids[1]);
     let view = in_staging("v");
-    let dropped = catalog.drop_view(&view, false, &by);
-    assert!(dropped.await.unwrap().is_some());
+    let dropped = catalog.drop_views(ViewKind::View, [view.clone()].into(), false, &by);
+    assert_eq!(dropped.await.unwrap(), 1);
     drop(catalog);
     let catalog = open(&directory.0).await.unwrap();
     let state = catalog.state();
@@ -137,8 +137,8 @@ async fn a_schema_is_created_once_and_some_never() {
     let missing = drop("stagign", false).await.unwrap_err();
     assert_eq!(missing.sqlstate(), SqlState::InvalidSchemaName);
     assert!(missing.message().contains("did you mean \"staging\"?"));
-    assert!(drop("stagign", true).await.unwrap().is_empty());
-    assert!(drop("staging", false).await.unwrap().is_empty());
+    assert!(drop("stagign", true).await.unwrap().is_none());
+    assert!(drop("staging", false).await.unwrap().unwrap().is_empty());
     assert!(catalog.state().schema("staging").is_none());
 }
 
@@ -179,7 +179,7 @@ async fn only_cascade_drops_what_is_in_a_schema_also_a_table_that_is_being_creat
     assert_eq!(refused.code(), ErrorCode::InvalidArgument);
     let listed = "it has staging.chicks, staging.eggs, staging.nests;";
     assert!(refused.message().contains(listed), "{refused}");
-    assert_eq!(drop(true).await.unwrap().len(), 2);
+    assert_eq!(drop(true).await.unwrap().unwrap().len(), 2);
     let summary = WriteSummary::new(&chicks, &[]).unwrap();
     let lost = catalog.commit_write(write, summary).await.unwrap_err();
     assert_eq!(lost.code(), ErrorCode::NotFound);
@@ -277,5 +277,5 @@ async fn rights_on_a_schema_extend_to_everything_in_it() {
     given.await.unwrap();
     let tui = rights(&catalog, "tui");
     let dropped = catalog.drop_schemas(vec!["staging".to_owned()], false, true, &tui);
-    assert_eq!(dropped.await.unwrap().len(), 4);
+    assert_eq!(dropped.await.unwrap().unwrap().len(), 4);
 }

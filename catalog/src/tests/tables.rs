@@ -33,7 +33,7 @@ async fn tables_of_equal_shard_count_share_their_placement() {
     // A placement that no table uses any more is created anew.
     for name in ["orders", "lineitem"] {
         catalog
-            .drop_table(&named(name), false, &anybody())
+            .drop_tables([named(name)].into(), false, &anybody())
             .await
             .unwrap();
     }
@@ -114,7 +114,7 @@ async fn names_are_taken_once() {
     assert_eq!(catalog.state().view(&named("v")).unwrap().sql(), "SELECT 2");
 
     let missing = catalog
-        .drop_table(&named("order"), false, &anybody())
+        .drop_tables([named("order")].into(), false, &anybody())
         .await
         .unwrap_err();
     assert!(
@@ -123,26 +123,29 @@ async fn names_are_taken_once() {
     );
     assert!(
         catalog
-            .drop_table(&named("order"), true, &anybody())
+            .drop_tables([named("order")].into(), true, &anybody())
             .await
             .unwrap()
-            .is_none()
+            .is_empty()
     );
     assert_eq!(
         catalog
-            .drop_table(&named("v"), true, &anybody())
+            .drop_tables([named("v")].into(), true, &anybody())
             .await
             .unwrap_err()
             .code(),
         ErrorCode::InvalidArgument
     );
-    assert!(
-        catalog
-            .drop_view(&named("v"), false, &anybody())
-            .await
-            .unwrap()
-            .is_some()
-    );
+    let both = [named("v"), named("w")];
+    let error = catalog
+        .drop_views(ViewKind::View, both.into(), false, &anybody())
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), ErrorCode::NotFound);
+    assert!(catalog.state().view(&named("v")).is_some());
+    let by = anybody();
+    let dropped = catalog.drop_views(ViewKind::View, [named("v")].into(), false, &by);
+    assert_eq!(dropped.await.unwrap(), 1);
 }
 
 #[tokio::test]

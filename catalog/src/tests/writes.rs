@@ -111,7 +111,7 @@ async fn a_write_to_a_table_that_was_dropped_is_refused() {
         .unwrap();
     let write = catalog.begin_write(&table).await.unwrap().take_over();
     catalog
-        .drop_table(&named("orders"), false, &anybody())
+        .drop_tables([named("orders")].into(), false, &anybody())
         .await
         .unwrap();
     let summary = WriteSummary::new(&table, &[(workers[0], written(3, 7))]).unwrap();

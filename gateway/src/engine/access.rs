@@ -5,6 +5,7 @@ use arrow::array::{ArrayRef, StringArray, TimestampMillisecondArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
+use volary_catalog::RelationName;
 use volary_catalog::access::{
     Grant, GrantObject, NewPrincipal, PrincipalChange, PrincipalKind, Rights, TokenRecord,
 };
@@ -15,6 +16,7 @@ use super::context::StatementContext;
 use super::{Completion, Engine, StatementOutcome};
 use crate::login::{check_new_password, tokens};
 use crate::sql::access::{AccessStatement, WrittenGrant};
+use crate::sql::names::WrittenName;
 
 /// Returns the columns of the rows that the statement returns. `None` if it returns no rows.
 pub(super) fn answer_columns(statement: &AccessStatement) -> Option<SchemaRef> {
@@ -31,6 +33,7 @@ pub(super) async fn run(
     statement: AccessStatement,
 ) -> Result<StatementOutcome> {
     let (catalog, by) = (&engine.catalog, &context.rights);
+    let mut changed = true;
     match statement {
         AccessStatement::Create {
             kind,
@@ -54,9 +57,8 @@ pub(super) async fn run(
                 admin,
                 limits,
             };
-            catalog
-                .create_principal(principal, if_not_exists, by)
-                .await?;
+            let creating = catalog.create_principal(principal, if_not_exists, by);
+            changed = creating.await?;
         }
         AccessStatement::Alter {
             kind,
@@ -80,7 +82,8 @@ pub(super) async fn run(
             name,
             if_exists,
         } => {
-            catalog.drop_principal(kind, &name, if_exists, by).await?;
+            let dropping = catalog.drop_principal(kind, &name, if_exists, by);
+            changed = dropping.await?;
         }
         AccessStatement::Grant {
             grants,
@@ -89,7 +92,8 @@ pub(super) async fn run(
         } => {
             let grants = grants.into_iter().map(|grant| match grant {
                 WrittenGrant::OnRelation(name, privileges) => {
-                    let object = GrantObject::Table(context.user_relation(&name)?);
+                    let name = lasting_relation(context, &name)?;
+                    let object = GrantObject::Table(name);
                     Ok(Grant::Privileges(object, privileges))
                 }
                 WrittenGrant::Other(grant) => Ok(grant),
@@ -106,14 +110,28 @@ pub(super) async fn run(
             catalog.drop_token(&name, if_exists, by).await?;
         }
         AccessStatement::SetOwner { table, owner } => {
-            let table = context.user_relation(&table)?;
+            let table = lasting_relation(context, &table)?;
             catalog.set_owner(&table, &owner, by).await?;
         }
         AccessStatement::SetSchemaOwner { schema, owner } => {
             catalog.set_schema_owner(&schema, &owner, by).await?;
         }
     }
-    Ok(StatementOutcome::Done(Completion::with_writes(None)))
+    Ok(StatementOutcome::Done(Completion::of_change(changed)))
+}
+
+/// Returns the full name of a table or view that is shared or given to another owner.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for a temporary one, which only its session can reach.
+fn lasting_relation(context: &StatementContext, name: &WrittenName) -> Result<RelationName> {
+    let name = context.user_relation(name)?;
+    if name.is_temporary() {
+        return Err(Error::invalid(format!(
+            "{name} is temporary: only its own session can use it, so it cannot be granted or given to another owner"
+        )));
+    }
+    Ok(name)
 }
 
 async fn hash_password(engine: &Engine, password: Option<String>) -> Result<Option<String>> {

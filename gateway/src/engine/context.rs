@@ -21,7 +21,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 use parking_lot::Mutex;
 use volary_catalog::access::{Privilege, Rights};
-use volary_catalog::{CatalogState, RelationName, Table, View, format_parameters};
+use volary_catalog::{
+    CatalogState, RelationName, TEMPORARY_SCHEMA, Table, View, format_parameters,
+};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
@@ -34,6 +36,7 @@ use volary_planner::subqueries::single_row::rewrite_scalar_subqueries;
 
 use super::errors::{has_equal_names, with_advice};
 use super::session::Claimant;
+use super::temporary::SessionLife;
 use super::user_schemas::{CatalogSchemas, UserRelations, count_operators};
 use super::{Engine, Session, declarations, settings};
 use crate::cluster::Cluster;
@@ -43,6 +46,7 @@ use crate::sql::parse::{Statement, parse};
 use crate::sql::saved_query::{
     PlannedBody, SavedQueries, find_calls, is_plain_call, parse_with_types,
 };
+use crate::sql::search_path::SearchPath;
 use crate::sql::session_statement::show_in_schema;
 use crate::sql::shape::ShapeLimits;
 use crate::sql::syntax::parse_query;
@@ -80,6 +84,8 @@ pub(crate) struct StatementContext {
     /// Says whether the session or its transaction refuses writes.
     is_read_only: bool,
     relations: Arc<UserRelations>,
+    search_path: SearchPath,
+    session_life: Arc<SessionLife>,
     /// The planned saved queries that the statement calls.
     saved_queries: Arc<SavedQueries>,
     /// The tables and views that planning has found so far: see [`Self::reads`].
@@ -117,16 +123,20 @@ impl StatementContext {
         let statistics_exact = snapshot.as_ref().is_none_or(|given| *given == current);
         let counted = (!statistics_exact).then(|| current.clone());
         let snapshot = snapshot.unwrap_or(current);
+        let temporary_session = session.temporary_session();
         let relations = Arc::new(UserRelations::new(
             Arc::clone(&catalog),
             statistics_exact,
             Arc::clone(&rights),
+            temporary_session,
         ));
         let queries = Arc::new(SavedQueries::default());
         let mut config = engine.base_state.config().clone();
         let parser = config.options().sql_parser.clone();
         settings::apply(&mut config, &session.settings())?;
         SessionSettings::set_user(config.options_mut(), rights.user());
+        let schema = config.options().catalog.default_schema.as_str();
+        let search_path = SearchPath::new(schema, temporary_session);
         let is_read_only =
             session.transaction.is_read_only() || SessionSettings::is_read_only(config.options());
         let memory = SessionSettings::memory(&config).min(user_memory_limit(&rights));
@@ -154,6 +164,7 @@ impl StatementContext {
                     Arc::clone(&engine.usage),
                     Arc::clone(&catalog),
                     Arc::clone(&rights),
+                    temporary_session,
                 )),
                 base_state: Arc::clone(&engine.base_state),
             }),
@@ -180,6 +191,8 @@ impl StatementContext {
             runtimes: engine.runtimes.of_user(owner),
             rights,
             relations,
+            search_path,
+            session_life: Arc::clone(&session.life),
             saved_queries: queries,
             reads: Mutex::default(),
             parser,
@@ -234,16 +247,37 @@ impl StatementContext {
 
     /// Returns the current schema of the session. Names without a schema are looked up in it.
     pub(super) fn schema(&self) -> &str {
-        &self.state.config_options().catalog.default_schema
+        self.search_path.schema()
     }
 
-    /// Returns the full name of a table, view or saved query of users that the statement creates,
+    /// Returns where names are looked up.
+    pub(super) fn search_path(&self) -> &SearchPath {
+        &self.search_path
+    }
+
+    /// Returns the life of the session, on which its temporary tables depend.
+    pub(super) fn session_life(&self) -> &Arc<SessionLife> {
+        &self.session_life
+    }
+
+    /// Returns the full name of a table, view or saved query of users that the statement changes,
     /// drops or writes to.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for a schema that belongs to the cluster.
     pub(super) fn user_relation(&self, name: &WrittenName) -> Result<RelationName> {
-        let name = name.in_schema(self.schema());
+        Self::check_is_of_users(self.search_path.find(&self.catalog, name))
+    }
+
+    /// Returns the full name of a table, view or saved query of users that the statement creates.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a schema that belongs to the cluster.
+    pub(super) fn new_relation(&self, name: &WrittenName) -> Result<RelationName> {
+        Self::check_is_of_users(self.search_path.place(name))
+    }
+
+    fn check_is_of_users(name: RelationName) -> Result<RelationName> {
         if is_cluster_schema(name.schema()) {
             return Err(Error::invalid(format!(
                 "{name} cannot be created, written to or dropped: the schema {} belongs to the cluster; choose another schema",
@@ -259,7 +293,9 @@ impl StatementContext {
         if let DfStatement::Statement(ast) = &mut statement
             && let Some(show) = show_in_schema(ast)?
         {
-            if !is_cluster_schema(&show.schema) {
+            let is_temporary =
+                show.schema == TEMPORARY_SCHEMA && self.search_path.session().is_some();
+            if !is_cluster_schema(&show.schema) && !is_temporary {
                 self.catalog.check_schema(&show.schema, &self.rights)?;
             }
             **ast = Ast::Query(parse_query(&show.query)?);
@@ -277,8 +313,8 @@ impl StatementContext {
         let statement = settings::with_full_key(statement);
         let statement = without_if_not_exists(statement);
         let statement = self.answer_show_in(statement)?;
-        let statement = with_schema_in_show(statement, self.schema());
-        self.resolve(&statement, &self.rights, self.schema(), 0)
+        let statement = self.with_schema_in_show(statement);
+        self.resolve(&statement, &self.rights, &self.search_path, 0)
             .await?;
         let statement = self.plan_insert_source(statement).await?;
         let plan = if is_plain_call(&statement) {
@@ -287,11 +323,13 @@ impl StatementContext {
             let mut state = self.state.clone();
             let parser = &mut state.config_mut().options_mut().sql_parser;
             parser.enable_subquery_sort_elimination = false;
-            self.plan_with(&state, statement).await
+            self.plan_with(&state, &self.search_path, statement).await
         } else if defines_view(&statement) {
-            self.plan_with(self.view_state(), statement).await
+            let state = self.view_state();
+            self.plan_with(state, &self.search_path, statement).await
         } else {
-            self.plan_with(&self.state, statement).await
+            let state = &self.state;
+            self.plan_with(state, &self.search_path, statement).await
         };
         let plan = plan.map_err(|error| self.advise_call(error))?;
         refuse_nested_statements(&plan)?;
@@ -311,16 +349,19 @@ impl StatementContext {
     async fn plan_insert_source(&self, mut statement: DfStatement) -> Result<DfStatement> {
         if let DfStatement::Statement(ast) = &mut statement
             && let Ast::Insert(insert) = ast.as_mut()
-            && let added = declarations::insert::fill_in(&self.catalog, self.schema(), insert)?
+            && let added = declarations::insert::fill_in(&self.catalog, &self.search_path, insert)?
             && let Some(query) = insert.source.take_if(|query| !is_values(query))
         {
             let query = DfStatement::Statement(Box::new(Ast::Query(query)));
-            let types = declarations::insert::listed_types(&self.catalog, self.schema(), insert);
-            let rows = self.plan_with(&self.state, query).await?;
-            let rows = declarations::insert::cast_columns(rows, &types)?;
+            let types = declarations::insert::listed_types(&self.catalog, &self.search_path, insert);
+            let rows = self.plan_with(&self.state, &self.search_path, query);
+            let rows = declarations::insert::cast_columns(rows.await?, &types)?;
             let view = ViewTable::new(rows, None);
             let mut name = "source".to_owned();
-            let full_name = |name: &str| RelationName::new(self.schema(), name);
+            let full_name = |name: &str| {
+                let name = WrittenName::new(None, name.to_owned());
+                self.search_path.find(&self.catalog, &name)
+            };
             while self.catalog.version_of(&full_name(&name)).is_some() {
                 name.push('_');
             }
@@ -370,17 +411,35 @@ impl StatementContext {
         })
     }
 
-    /// Returns the session that plans the body of a view. `schema` is the schema of the names in
-    /// the body that are written without one.
-    fn view_state_in(&self, schema: &str) -> Cow<'_, SessionState> {
-        let state = self.view_state();
-        if state.config_options().catalog.default_schema == schema {
+    /// Returns the session with a search path. DataFusion then looks up names there.
+    fn with_search_path<'a>(
+        &self,
+        state: &'a SessionState,
+        path: &SearchPath,
+    ) -> Cow<'a, SessionState> {
+        let schema = path.planned_schema(&self.catalog);
+        if state.config_options().catalog.default_schema == *schema {
             return Cow::Borrowed(state);
         }
         let mut state = state.clone();
         let options = state.config_mut().options_mut();
-        schema.clone_into(&mut options.catalog.default_schema);
+        options.catalog.default_schema = schema.into_owned();
         Cow::Owned(state)
+    }
+
+    /// Refuses a temporary table or view in the query of something that stays when the session
+    /// ends. Must be called after the query was planned. `what` is created, for an error.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`, with the name of the temporary table or view.
+    pub(super) fn refuse_temporary_reads(&self, what: &str, advice: &str) -> Result<()> {
+        match self.reads.lock().keys().find(|name| name.is_temporary()) {
+            None => Ok(()),
+            Some(name) => Err(Error::invalid(format!(
+                "{what} reads {name}, which is temporary and ends with the session; {advice}"
+            ))
+            .with_sqlstate(SqlState::InvalidTableDefinition)),
+        }
     }
 
     /// Refuses to add rows to a table if the user lacks the right to do so.
@@ -393,13 +452,12 @@ impl StatementContext {
     }
 
     /// Checks that the statement's tables exist and that a user with the rights of `reader` may
-    /// read them. Plans the views that the statement reads. `schema` is the schema of names that
-    /// are written without one.
+    /// read them. Plans the views that the statement reads. `path` says where names are looked up.
     async fn resolve(
         &self,
         statement: &DfStatement,
         reader: &Rights,
-        schema: &str,
+        path: &SearchPath,
         depth: usize,
     ) -> Result<()> {
         // A called name is never a CTE, even if a CTE has the same name. Called names are checked
@@ -407,7 +465,12 @@ impl StatementContext {
         let called = find_calls(statement)?.into_iter().map(|name| (name, true));
         let read = self.state.resolve_table_references(statement)?;
         for (reference, is_called) in called.chain(read.into_iter().map(|name| (name, false))) {
-            let name = &WrittenName::of_reference(&reference)?.in_schema(schema);
+            let written = WrittenName::of_reference(&reference)?;
+            let name = &match is_called {
+                // What is called is never temporary.
+                true => path.place(&written),
+                false => path.find(&self.catalog, &written),
+            };
             refuse_unknown_table(name)?;
             if is_cluster_schema(name.schema()) {
                 continue;
@@ -423,11 +486,12 @@ impl StatementContext {
                 return Err(self.catalog.no_such_table(name, &self.rights));
             }
             if let Some(owner) = self.catalog.owner_of(name) {
-                let privilege = if only_writes_to(statement, name, schema) {
-                    Privilege::Insert
-                } else {
-                    Privilege::Select
-                };
+                let privilege =
+                    if only_writes_to(statement, name, |name| path.find(&self.catalog, name)) {
+                        Privilege::Insert
+                    } else {
+                        Privilege::Select
+                    };
                 if depth == 0 {
                     self.catalog.check_privilege(privilege, name, reader)?;
                 } else {
@@ -444,7 +508,7 @@ impl StatementContext {
         }
         let full_name = |name: &ObjectName| {
             let name = WrittenName::of_object(name).ok()?;
-            Some(name.in_schema(schema))
+            Some(path.find(&self.catalog, &name))
         };
         let size_of_view = |name: &ObjectName| {
             let name = full_name(name)?;
@@ -491,12 +555,12 @@ impl StatementContext {
             },
         };
         let owner = self.rights_of_owner(view.owner()).map_err(at)?;
-        let schema = view.search_schema();
-        self.resolve(&statement, &owner, schema, depth + 1)
+        // Only temporary views find temporary tables, those of their session.
+        let path = SearchPath::new(view.search_schema(), name.session());
+        self.resolve(&statement, &owner, &path, depth + 1)
             .await
             .map_err(at)?;
-        let state = self.view_state_in(schema);
-        let plan = self.plan_with(&state, *statement).await;
+        let plan = self.plan_with(self.view_state(), &path, *statement).await;
         let plan = plan.map_err(|error| at(self.advise_call(error)))?;
         if let Some(parameters) = view.parameters() {
             let body = PlannedBody::new(parameters, plan);
@@ -510,6 +574,31 @@ impl StatementContext {
 }
 
 impl StatementContext {
+    /// Writes the schema before a table whose columns or definition a SHOW lists. DataFusion would
+    /// list the tables of this name in all schemas.
+    fn with_schema_in_show(&self, mut statement: DfStatement) -> DfStatement {
+        if let DfStatement::Statement(ast) = &mut statement {
+            let name = match ast.as_mut() {
+                Ast::ShowColumns { show_options, .. } => {
+                    let parent = show_options.show_in.as_mut();
+                    parent.and_then(|parent| parent.parent_name.as_mut())
+                }
+                Ast::ShowCreate { obj_name, .. } => Some(obj_name),
+                _ => None,
+            };
+            if let Some(name) = name
+                && let ObjectName(parts) = &*name
+                && parts.len() == 1
+                && let Ok(written) = WrittenName::of_object(name)
+            {
+                let found = self.search_path.find(&self.catalog, &written);
+                let schema = Ident::with_quote('"', found.schema());
+                name.0.insert(0, ObjectNamePart::Identifier(schema));
+            }
+        }
+        statement
+    }
+
     /// Returns whether a name is that of a table function, and in no other schema than those of
     /// functions.
     fn is_table_function(&self, reference: &TableReference) -> bool {
@@ -533,12 +622,15 @@ impl StatementContext {
         })
     }
 
-    /// Plans a statement whose views are planned already.
+    /// Plans a statement whose views are planned already. `path` says where names are looked up.
     async fn plan_with(
         &self,
         state: &SessionState,
+        path: &SearchPath,
         mut statement: DfStatement,
     ) -> Result<LogicalPlan> {
+        let state = self.with_search_path(state, path);
+        let state = state.as_ref();
         let again = has_columns_beside_wildcards(&statement).then(|| statement.clone());
         let view_text = defines_view(&statement).then(|| statement.to_string());
         name_columns(&mut statement, Marked::EqualNames)?;
@@ -583,9 +675,13 @@ fn user_memory_limit(rights: &Rights) -> memory::ByteLimit {
     }
 }
 
-/// Returns whether the statement adds rows to the table and reads none of the table's rows.
-/// `schema` is the schema of names that are written without one.
-fn only_writes_to(statement: &DfStatement, table: &RelationName, schema: &str) -> bool {
+/// Returns whether the statement adds rows to the table and reads none of the table's rows. `find`
+/// returns the full name of what is written.
+fn only_writes_to(
+    statement: &DfStatement,
+    table: &RelationName,
+    find: impl Fn(&WrittenName) -> RelationName,
+) -> bool {
     let DfStatement::Statement(ast) = statement else {
         return false;
     };
@@ -595,9 +691,8 @@ fn only_writes_to(statement: &DfStatement, table: &RelationName, schema: &str) -
     let TableObject::TableName(target) = &insert.table else {
         return false;
     };
-    let is_table = |name: &ObjectName| {
-        WrittenName::of_object(name).is_ok_and(|name| name.in_schema(schema) == *table)
-    };
+    let is_table =
+        |name: &ObjectName| WrittenName::of_object(name).is_ok_and(|name| find(&name) == *table);
     let is_read = visit_relations(&insert.source, |name| {
         if is_table(name) {
             ControlFlow::Break(())
@@ -671,26 +766,4 @@ fn refuse_unknown_table(name: &RelationName) -> Result<()> {
         .with_sqlstate(SqlState::UndefinedTable));
     }
     Ok(())
-}
-
-/// Writes the schema before a table whose columns or definition a SHOW lists. DataFusion would list
-/// the tables of this name in all schemas.
-fn with_schema_in_show(mut statement: DfStatement, schema: &str) -> DfStatement {
-    if let DfStatement::Statement(ast) = &mut statement {
-        let name = match ast.as_mut() {
-            Ast::ShowColumns { show_options, .. } => {
-                let parent = show_options.show_in.as_mut();
-                parent.and_then(|parent| parent.parent_name.as_mut())
-            }
-            Ast::ShowCreate { obj_name, .. } => Some(obj_name),
-            _ => None,
-        };
-        if let Some(ObjectName(parts)) = name
-            && parts.len() == 1
-        {
-            let schema = Ident::with_quote('"', schema);
-            parts.insert(0, ObjectNamePart::Identifier(schema));
-        }
-    }
-    statement
 }

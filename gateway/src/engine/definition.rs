@@ -1,16 +1,17 @@
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::logical_expr::CreateView;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
-    CreateTable, CreateTableOptions, Expr, SqlOption, Statement as Ast, Value,
+    CreateTable, CreateTableOptions, Expr, OnCommit, SqlOption, Statement as Ast, Value,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use volary_catalog::shard_key::check_key_type;
 use volary_catalog::{
-    Declarations, DefinitionKind, IfExists, NewView, RelationName, Table, TableDefinition,
+    Declarations, DefinitionKind, IfExists, NewView, RelationName, Table, TableDefinition, ViewKind,
 };
 use volary_exec::instants::UTC;
 use volary_exec::intervals::INTERVAL;
@@ -18,12 +19,13 @@ use volary_flight_proto::control::{DropTable, control};
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result, SqlState};
 
-use super::Engine;
 use super::context::StatementContext;
 use super::declarations::declare::WrittenDeclarations;
 use super::errors::with_advice;
 use super::result_columns::{check_distinct_names, coerced_schema};
+use super::{Completion, Engine, temporary};
 use crate::load;
+use crate::sql::drop_statement::{DropStatement, DroppedKind};
 use crate::sql::names::{WrittenName, identifier};
 use crate::sql::shape::ShapeLimits;
 use crate::sql_type::decimal_type;
@@ -41,16 +43,21 @@ pub(super) struct TableOptions {
     is_reference: bool,
 }
 
-/// Creates a table. Returns the number of rows that CREATE TABLE AS has written. Returns `None`
-/// without AS, or if the table exists already and is kept.
+/// Creates a table. The completion has the number of rows that CREATE TABLE AS has written.
 pub(super) async fn create_table(
     engine: &Engine,
     context: &StatementContext,
     mut create: CreateTable,
-) -> Result<Option<u64>> {
-    let table_name = context.user_relation(&WrittenName::of_object(&create.name)?)?;
-    let name = table_name.to_string();
+) -> Result<Completion> {
     refuse_unsupported_forms(&create)?;
+    let written_name = WrittenName::of_object(&create.name)?;
+    let is_temporary = std::mem::take(&mut create.temporary);
+    // LOCAL says nothing more: it was checked that the table is not GLOBAL.
+    create.global = None;
+    let table_name = temporary::name_of_new(engine, context, &written_name, is_temporary)?;
+    let on_commit = create.on_commit.take();
+    check_on_commit(&table_name, on_commit.as_ref())?;
+    let name = table_name.to_string();
     let options = TableOptions::parse(&std::mem::take(&mut create.table_options))
         .map_err(|error| error.at(format!("table {name}")))?;
     let if_exists = match (create.or_replace, create.if_not_exists) {
@@ -64,9 +71,9 @@ pub(super) async fn create_table(
         }
     };
     let catalog = &context.catalog;
-    catalog.check_create(table_name.schema(), &context.rights)?;
+    catalog.check_create(&table_name, &context.rights)?;
     if if_exists == IfExists::Keep && catalog.table(&table_name).is_some() {
-        return Ok(None);
+        return Ok(Completion::WITHOUT_WRITES);
     }
     let Some(query) = create.query.take() else {
         context.shape.check_columns(&name, create.columns.len())?;
@@ -80,11 +87,9 @@ pub(super) async fn create_table(
             ..table_definition(&table_name, schema, &options)?
         };
         let live = placeable_workers(engine)?;
-        engine
-            .catalog
-            .create_table(definition, &live, if_exists, &context.rights)
-            .await?;
-        return Ok(None);
+        let catalog = &engine.catalog;
+        let creating = catalog.create_table(definition, &live, if_exists, &context.rights);
+        return Ok(Completion::of_change(creating.await?.is_some()));
     };
     if !create.columns.is_empty() || !create.constraints.is_empty() {
         return Err(Error::invalid(format!(
@@ -108,15 +113,30 @@ pub(super) async fn create_table(
         .catalog
         .begin_create(definition, &live, if_exists, &context.rights)
         .await?;
-    load::write_rows(
+    let rows = load::write_rows(
         engine.gateway_parts(context.owner()),
         context.query_id,
         &table,
         write,
         source,
-    )
-    .await
-    .map(Some)
+    );
+    Ok(Completion::with_writes(Some(rows.await?)))
+}
+
+/// Refuses an ON COMMIT that would need transactions. Each statement commits by itself, so rows
+/// that do not survive a commit could never be read.
+fn check_on_commit(table: &RelationName, on_commit: Option<&OnCommit>) -> Result<()> {
+    match on_commit {
+        None => Ok(()),
+        Some(_) if !table.is_temporary() => Err(Error::invalid(format!(
+            "table {table}: only temporary tables take ON COMMIT; write CREATE TEMPORARY TABLE, or leave it out"
+        ))
+        .with_sqlstate(SqlState::InvalidTableDefinition)),
+        Some(OnCommit::PreserveRows) => Ok(()),
+        Some(OnCommit::DeleteRows | OnCommit::Drop) => Err(Error::unsupported(format!(
+            "table {table}: each statement commits by itself, so the table would be empty or gone before the next one; write ON COMMIT PRESERVE ROWS"
+        ))),
+    }
 }
 
 pub(super) fn placeable_workers(engine: &Engine) -> Result<Vec<WorkerId>> {
@@ -135,7 +155,10 @@ pub(super) fn placeable_workers(engine: &Engine) -> Result<Vec<WorkerId>> {
 /// ignoring them.
 fn refuse_unsupported_forms(create: &CreateTable) -> Result<()> {
     let refused = [
-        (create.temporary, "TEMPORARY"),
+        (
+            create.global == Some(true),
+            "GLOBAL (a temporary table belongs to one session)",
+        ),
         (create.external, "EXTERNAL"),
         (create.like.is_some(), "LIKE"),
         (
@@ -388,10 +411,12 @@ pub(super) async fn create_view(
     view: CreateView,
     columns: SchemaRef,
 ) -> Result<()> {
-    if view.temporary {
-        return Err(Error::unsupported("CREATE VIEW does not take TEMPORARY"));
+    let written_name = WrittenName::of_reference(&view.name)?;
+    let name = temporary::name_of_new(engine, context, &written_name, view.temporary)?;
+    if !name.is_temporary() {
+        let advice = "write CREATE TEMPORARY VIEW";
+        context.refuse_temporary_reads(&format!("view {name}"), advice)?;
     }
-    let name = context.user_relation(&WrittenName::of_reference(&view.name)?)?;
     check_distinct_names(&format!("view {name}"), &columns)?;
     // The definition is the whole statement. The catalog keeps only its query.
     let text = view.definition.unwrap_or_default();
@@ -449,19 +474,39 @@ fn query_text(statement: &str) -> Option<String> {
     }
 }
 
-/// Drops the table from the catalog, and tells its workers to delete its files, without waiting for
+/// Drops tables or views. Tells the workers of tables to delete their files, without waiting for
 /// them. A worker that does not answer deletes the files when it is next asked for its report.
-pub(super) async fn drop_table(
+/// Returns whether anything was dropped.
+pub(super) async fn drop_relations(
     engine: &Engine,
     context: &StatementContext,
-    name: &RelationName,
-    if_exists: bool,
-) -> Result<()> {
-    let by = &context.rights;
-    if let Some(table) = engine.catalog.drop_table(name, if_exists, by).await? {
-        delete_files(engine, &table);
+    statement: DropStatement,
+) -> Result<bool> {
+    let DropStatement {
+        kind,
+        names,
+        if_exists,
+        is_temporary,
+    } = statement;
+    let names = names.iter().map(|name| match is_temporary {
+        true => temporary::name_of_new(engine, context, name, true),
+        false => context.user_relation(name),
+    });
+    let names: BTreeSet<_> = names.collect::<Result<_>>()?;
+    let (catalog, by) = (&engine.catalog, &context.rights);
+    match kind {
+        DroppedKind::Table => {
+            let dropped = catalog.drop_tables(names, if_exists, by).await?;
+            for table in &dropped {
+                delete_files(engine, table);
+            }
+            Ok(!dropped.is_empty())
+        }
+        DroppedKind::View => {
+            let dropping = catalog.drop_views(ViewKind::View, names, if_exists, by);
+            Ok(dropping.await? > 0)
+        }
     }
-    Ok(())
 }
 
 /// Tells the workers of a dropped table to delete its files, without waiting for them.

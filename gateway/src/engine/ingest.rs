@@ -13,7 +13,7 @@ use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use super::context::StatementContext;
 use super::definition::{TableOptions, placeable_workers, stored_schema, table_definition};
-use super::{Completion, Engine, Session};
+use super::{Completion, Engine, Session, temporary};
 use crate::load::defaults::Defaults;
 use crate::load::source::RowStream;
 use crate::load::{self, RowSource, fit};
@@ -28,6 +28,8 @@ pub struct IngestTarget {
     pub creates_table: bool,
     /// What to do with the rows if the table exists.
     pub if_exists: IfTableExists,
+    /// Says whether the table is a temporary one of the session.
+    pub is_temporary: bool,
     /// The options of a table that is created: those of CREATE TABLE … WITH.
     pub options: HashMap<String, String>,
 }
@@ -91,7 +93,14 @@ async fn run(
     let context = StatementContext::new(&engine, &session, query_id, None, false)?;
     context.check_may_write()?;
     let _place = context.wait_for_place(&engine).await?;
-    let name = context.user_relation(&ingest.table)?;
+    let name = if ingest.is_temporary {
+        temporary::name_of_new(&engine, &context, &ingest.table, true)?
+    } else if ingest.if_exists == IfTableExists::Append {
+        context.user_relation(&ingest.table)?
+    } else {
+        // The statement means a table of this kind, whatever temporary table has its name.
+        temporary::name_of_new(&engine, &context, &ingest.table, false)?
+    };
     let table = context.catalog.table(&name).cloned();
     let written = match (table, ingest.if_exists) {
         (Some(table), IfTableExists::Append) => {

@@ -53,6 +53,8 @@ pub mod settings;
 mod statement;
 /// Lets statements wait until they may run.
 mod statement_queue;
+/// Creates temporary tables of sessions, and drops them when their sessions end.
+mod temporary;
 /// Handles BEGIN, COMMIT and ROLLBACK.
 mod transaction;
 /// Finds the values of an INSERT that do not fit their columns.
@@ -67,6 +69,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use volary_flight_proto::Result;
+use volary_flight_proto::ids::SessionId;
 use volary_node::message_budget::MessageBudget;
 use volary_node::{Runtimes, memory};
 
@@ -76,7 +79,7 @@ pub use outcome::{Completion, StatementOutcome};
 pub(crate) use query::{EarlierPlan, PlannedQuery};
 pub use session::{Caller, Session};
 pub(crate) use statement_queue::StatementQueue;
-use volary_catalog::access::{Access, Rights};
+use volary_catalog::access::Access;
 use volary_catalog::{Catalog, RelationName, Table};
 
 use crate::cluster::Cluster;
@@ -88,6 +91,7 @@ use crate::system_tables::{self, LimitUsageSources};
 
 use crate::sql::names::{CATALOG, SYSTEM};
 use generic::GenericPlans;
+use temporary::TemporarySessions;
 
 /// The key of a column's comment in Flight SQL's metadata.
 const REMARKS: &str = "ARROW:FLIGHT:SQL:REMARKS";
@@ -104,17 +108,19 @@ pub struct StatementDescription {
 
 /// A table or view as Flight SQL lists it.
 #[derive(Debug, Clone)]
-pub struct TableListing {
+pub(crate) struct TableListing {
     /// Name of the catalog: `volary`.
-    pub catalog: String,
+    pub(crate) catalog: String,
     /// Name of the schema.
-    pub schema_name: String,
+    pub(crate) schema_name: String,
     /// Name of the table or view.
-    pub name: String,
-    /// Type of the table: `TABLE`, `REFERENCE TABLE`, `VIEW` or `SYSTEM TABLE`.
-    pub table_type: &'static str,
+    pub(crate) name: String,
+    /// The session that a temporary table or view belongs to.
+    pub(crate) session: Option<SessionId>,
+    /// Type of the table: `TABLE`, `REFERENCE TABLE`, `LOCAL TEMPORARY`, `VIEW` or `SYSTEM TABLE`.
+    pub(crate) table_type: &'static str,
     /// The columns of the table or view.
-    pub columns: SchemaRef,
+    pub(crate) columns: SchemaRef,
 }
 
 /// Plans and runs the statements of a gateway.
@@ -132,6 +138,7 @@ pub struct Engine {
     memory: memory::QueryMemory,
     loads: LoadRegistry,
     generic_plans: GenericPlans,
+    temporary_sessions: TemporarySessions,
     /// The functions, rules and settings that all statements share.
     base_state: Arc<SessionState>,
 }
@@ -166,6 +173,7 @@ impl Engine {
             statements,
             passwords,
             loads: LoadRegistry::default(),
+            temporary_sessions: TemporarySessions::default(),
             generic_plans: GenericPlans::new(config.query.generic_plans.bytes()),
             config,
             catalog,
@@ -204,35 +212,46 @@ impl Engine {
         Arc::clone(self.catalog.state().access())
     }
 
-    /// Returns the tables that a user with these rights may list.
-    pub(crate) fn visible_tables(&self, rights: &Rights) -> Vec<Arc<Table>> {
+    /// Returns the tables that the user of this session may list: those of all users, and the
+    /// temporary tables of the session.
+    pub(crate) fn visible_tables(&self, session: &Session) -> Vec<Arc<Table>> {
         let state = self.catalog.state();
-        let tables = state.tables();
+        let session_id = session.temporary_session();
+        let temporary = session_id.map(|id| state.temporary_tables(id));
+        let tables = state.tables().chain(temporary.into_iter().flatten());
+        let rights = session.rights();
         let visible = tables.filter(|table| rights.may_see(table.name(), table.owner()));
         visible.cloned().collect()
     }
 
-    /// Returns the tables and views that a user with these rights may list. Their schemas have
+    /// Returns the tables and views that the user of this session may list. Their schemas have
     /// DataFusion's own types.
-    pub fn tables(&self, rights: &Rights) -> Vec<TableListing> {
+    pub(crate) fn tables(&self, session: &Session) -> Vec<TableListing> {
         let state = self.catalog.state();
+        let rights = session.rights();
         let listing = |name: &RelationName, table_type, columns: &SchemaRef| TableListing {
             catalog: CATALOG.to_owned(),
             schema_name: name.schema().to_owned(),
             name: name.name().to_owned(),
+            session: name.session(),
             table_type,
             columns: Arc::clone(columns),
         };
-        let tables = self.visible_tables(rights).into_iter().map(|table| {
-            let table_type = if table.is_reference() {
+        let tables = self.visible_tables(session).into_iter().map(|table| {
+            let table_type = if table.name().is_temporary() {
+                "LOCAL TEMPORARY"
+            } else if table.is_reference() {
                 "REFERENCE TABLE"
             } else {
                 "TABLE"
             };
             listing(table.name(), table_type, &commented_columns(&table))
         });
+        let session_id = session.temporary_session();
+        let temporary_views = session_id.map(|id| state.temporary_views(id));
         let views = state
             .views()
+            .chain(temporary_views.into_iter().flatten())
             .filter(|view| !view.is_saved_query() && rights.may_see(view.name(), view.owner()))
             .map(|view| listing(view.name(), "VIEW", view.schema()));
         let system = system_tables::all().into_iter().map(|(name, columns)| {

@@ -43,6 +43,17 @@ impl Completion {
     }
 }
 
+impl Completion {
+    /// Returns the work of a statement without rows. `changed` says whether it has changed the
+    /// catalog: a statement with IF NOT EXISTS or IF EXISTS may find nothing to do.
+    pub(super) fn of_change(changed: bool) -> Self {
+        match changed {
+            true => Self::with_writes(None),
+            false => Self::WITHOUT_WRITES,
+        }
+    }
+}
+
 /// A result of running a statement.
 pub(super) trait ExecutionResult {
     /// Returns the work of the statement. `None` if the statement was not run, or only planned.

@@ -1,4 +1,4 @@
-use volary_catalog::{NewView, RelationName};
+use volary_catalog::{NewView, RelationName, ViewKind};
 use volary_flight_proto::{Error, Result};
 
 use super::Engine;
@@ -6,7 +6,7 @@ use super::context::StatementContext;
 use super::result_columns::{check_distinct_names, coerced_schema};
 use crate::sql::saved_query::{SavedQueryStatement, bind_nulls, check_defaults, parse_with_types};
 
-/// Runs a CREATE QUERY or DROP QUERY statement.
+/// Runs a CREATE QUERY or DROP QUERY statement. Returns whether it has changed anything.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for a query that cannot be planned. Also returns the catalog's errors.
@@ -14,7 +14,7 @@ pub(super) async fn run(
     engine: &Engine,
     context: &StatementContext,
     statement: SavedQueryStatement,
-) -> Result<()> {
+) -> Result<bool> {
     let by = &context.rights;
     match statement {
         SavedQueryStatement::Create {
@@ -23,13 +23,20 @@ pub(super) async fn run(
             sql,
             or_replace,
         } => {
-            let name = context.user_relation(&name)?;
+            let name = context.new_relation(&name)?;
+            if name.is_temporary() {
+                return Err(Error::unsupported(format!(
+                    "{name}: a saved query cannot be temporary; create it in another schema"
+                )));
+            }
             let at = |error: Error| error.at(format!("query {name}"));
             check_defaults(&context.state, &parameters).map_err(at)?;
             let statement = parse_with_types(&sql, &parameters).map_err(at)?;
             let plan = context.plan(statement).await.map_err(at)?;
             let schema = coerced_schema(context.view_state(), &bind_nulls(plan).map_err(at)?);
             let schema = schema.map_err(at)?;
+            let advice = "saved queries read only tables and views that stay";
+            context.refuse_temporary_reads(&format!("query {name}"), advice)?;
             check_distinct_names(&format!("query {name}"), &schema)?;
             let view = NewView {
                 name: name.clone(),
@@ -39,6 +46,7 @@ pub(super) async fn run(
                 parameters: Some(parameters),
             };
             engine.catalog.create_view(view, or_replace, by).await?;
+            Ok(true)
         }
         SavedQueryStatement::Drop { name, if_exists } => {
             let name = context.user_relation(&name)?;
@@ -53,8 +61,9 @@ pub(super) async fn run(
                     "\"{name}\" is not a saved query; use DROP TABLE or DROP VIEW"
                 )));
             }
-            engine.catalog.drop_view(&name, if_exists, by).await?;
+            let (kind, names) = (ViewKind::SavedQuery, [name].into());
+            let dropping = engine.catalog.drop_views(kind, names, if_exists, by);
+            Ok(dropping.await? > 0)
         }
     }
-    Ok(())
 }

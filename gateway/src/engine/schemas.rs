@@ -1,4 +1,4 @@
-use volary_catalog::access::Rights;
+use volary_catalog::TEMPORARY_SCHEMA;
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::context::StatementContext;
@@ -8,7 +8,8 @@ use crate::sql::names::{
 };
 use crate::sql::schema_statement::SchemaStatement;
 
-/// Runs a CREATE SCHEMA or DROP SCHEMA statement.
+/// Runs a statement that creates or drops schemas, or comments on one. Returns whether it has
+/// changed anything.
 ///
 /// # Errors
 /// The catalog's errors.
@@ -16,7 +17,7 @@ pub(super) async fn run(
     engine: &Engine,
     context: &StatementContext,
     statement: SchemaStatement,
-) -> Result<()> {
+) -> Result<bool> {
     let (catalog, by) = (&engine.catalog, &context.rights);
     match statement {
         SchemaStatement::Create {
@@ -25,32 +26,40 @@ pub(super) async fn run(
             if_not_exists,
         } => {
             let owner = owner.as_deref();
-            catalog
-                .create_schema(&name, owner, if_not_exists, by)
-                .await?;
+            let creating = catalog.create_schema(&name, owner, if_not_exists, by);
+            creating.await
         }
         SchemaStatement::Drop {
             names,
             if_exists,
             is_cascade,
         } => {
-            let dropped = catalog.drop_schemas(names, if_exists, is_cascade, by);
-            for table in dropped.await? {
-                definition::delete_files(engine, &table);
+            let dropping = catalog.drop_schemas(names, if_exists, is_cascade, by);
+            let dropped = dropping.await?;
+            for table in dropped.iter().flatten() {
+                definition::delete_files(engine, table);
             }
+            Ok(dropped.is_some())
+        }
+        SchemaStatement::Comment { schema, text } => {
+            catalog.set_schema_comment(&schema, text, by).await?;
+            Ok(true)
         }
     }
-    Ok(())
 }
 
 impl Engine {
-    /// Returns the schemas that a user with these rights may see.
-    pub(crate) fn schemas(&self, rights: &Rights) -> Vec<String> {
-        let state = self.catalog.state();
+    /// Returns the schemas that the user of this session may see.
+    pub(crate) fn schemas(&self, session: &Session) -> Vec<String> {
+        let (state, rights) = (self.catalog.state(), session.rights());
+        let session = session.temporary_session();
+        let has_temporary = session.is_some_and(|session| state.has_temporary(session));
+        let temporary = has_temporary.then_some(TEMPORARY_SCHEMA);
         let created = state.schemas().map(|schema| schema.name.as_str());
         let created = created.filter(|schema| state.may_see_schema(schema, rights));
         let names = [PUBLIC, SYSTEM, INFORMATION_SCHEMA].into_iter();
-        names.chain(created).map(str::to_owned).collect()
+        let names = names.chain(temporary).chain(created);
+        names.map(str::to_owned).collect()
     }
 
     /// Changes the current schema of a session. `None` stands for the default.

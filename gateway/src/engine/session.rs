@@ -10,6 +10,7 @@ use volary_flight_proto::ids::SessionId;
 use volary_flight_proto::ticket::fingerprint;
 
 use super::settings;
+use super::temporary::SessionLife;
 use super::transaction::TransactionTracker;
 use crate::sql::names::PUBLIC;
 
@@ -21,6 +22,10 @@ pub struct Session {
     pub(super) transaction: TransactionTracker,
     settings: Arc<RwLock<HashMap<String, String>>>,
     rights: Arc<Rights>,
+    /// The session whose temporary tables statements find. `None` if the client has named no
+    /// session.
+    temporary_session: Option<SessionId>,
+    pub(super) life: Arc<SessionLife>,
 }
 
 /// The user and the caller on whose behalf a statement asks for a place.
@@ -79,7 +84,37 @@ impl Session {
             transaction: TransactionTracker::default(),
             settings: Arc::new(RwLock::new(settings)),
             rights,
+            temporary_session: None,
+            life: Arc::new(SessionLife::new()),
         }
+    }
+
+    /// Returns the same session, which its client has named and uses now. It may have temporary
+    /// tables.
+    #[must_use]
+    pub(crate) fn named_by_client(self) -> Self {
+        self.life.note_used();
+        let temporary_session = Some(self.id);
+        Self {
+            temporary_session,
+            ..self
+        }
+    }
+
+    /// Returns the same session. Its statements find the temporary tables of another session, if
+    /// one is given, from which a ticket comes.
+    #[must_use]
+    pub(crate) fn with_temporary_session(self, temporary_session: Option<SessionId>) -> Self {
+        Self {
+            temporary_session,
+            ..self
+        }
+    }
+
+    /// Returns the session whose temporary tables statements find. `None` if the client has named
+    /// no session.
+    pub(crate) fn temporary_session(&self) -> Option<SessionId> {
+        self.temporary_session
     }
 
     /// Returns the same session with these rights, which are those of the current call.

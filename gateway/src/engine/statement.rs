@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
+use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, TableReference};
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
@@ -10,7 +10,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::parser::Statement as DfStatement;
 use tracing::Instrument;
-use volary_catalog::{RelationName, Table};
+use volary_catalog::Table;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, ErrorCode, Result};
@@ -71,7 +71,7 @@ impl Engine {
     ) -> Result<StatementOutcome> {
         let catalog = self.catalog.state();
         let rights = catalog.access().current_rights(session.rights())?;
-        let key = StatementKey::new(session, &rights, sql);
+        let key = StatementKey::new(session, &catalog, &rights, sql);
         // During a conflict between the catalog and the workers, each query is planned, because
         // planning checks whether it is refused.
         let may_use_generic_plan = !self.cluster.has_conflicts();
@@ -197,14 +197,20 @@ async fn execute(
         Statement::CreateTable(create) => {
             refuse_parameters(values.as_ref())?;
             context.check_may_write()?;
-            let rows = definition::create_table(&engine, &context, *create).await?;
-            Ok(StatementOutcome::Done(Completion::with_writes(rows)))
+            let done = definition::create_table(&engine, &context, *create).await?;
+            Ok(StatementOutcome::Done(done))
+        }
+        Statement::Drop(statement) => {
+            refuse_parameters(values.as_ref())?;
+            context.check_may_write()?;
+            let changed = definition::drop_relations(&engine, &context, statement).await?;
+            Ok(StatementOutcome::Done(Completion::of_change(changed)))
         }
         Statement::Alter(statement) => {
             refuse_parameters(values.as_ref())?;
             context.check_may_write()?;
-            declarations::alter::run(&engine, Arc::new(context), statement).await?;
-            Ok(StatementOutcome::Done(Completion::with_writes(None)))
+            let changed = declarations::alter::run(&engine, Arc::new(context), statement).await?;
+            Ok(StatementOutcome::Done(Completion::of_change(changed)))
         }
         Statement::CopyFrom(copy) => {
             refuse_parameters(values.as_ref())?;
@@ -244,17 +250,17 @@ async fn execute(
         Statement::SavedQuery(statement) => {
             refuse_parameters(values.as_ref())?;
             context.check_may_write()?;
-            saved_query::run(&engine, &context, statement).await?;
-            Ok(StatementOutcome::Done(Completion::with_writes(None)))
+            let changed = saved_query::run(&engine, &context, statement).await?;
+            Ok(StatementOutcome::Done(Completion::of_change(changed)))
         }
         Statement::Schema(statement) => {
             refuse_parameters(values.as_ref())?;
             context.check_may_write()?;
-            schemas::run(&engine, &context, statement).await?;
-            Ok(StatementOutcome::Done(Completion::with_writes(None)))
+            let changed = schemas::run(&engine, &context, statement).await?;
+            Ok(StatementOutcome::Done(Completion::of_change(changed)))
         }
         Statement::Session(statement) => {
-            change_session(&engine, &session, statement)?;
+            change_session(&engine, &session, statement).await?;
             Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
         }
         Statement::Planned(mut statement) => {
@@ -266,7 +272,7 @@ async fn execute(
             let insert_source = match &bound {
                 LogicalPlan::Dml(dml) => {
                     let table = WrittenName::of_reference(&dml.table_name)?;
-                    let table = table.in_schema(context.schema());
+                    let table = context.search_path().find(&context.catalog, &table);
                     Some((table.to_string(), dml.input.clone()))
                 }
                 _ => None,
@@ -274,7 +280,7 @@ async fn execute(
             let running = run_plan(&engine, &session, &context, bound);
             let outcome = match running.await {
                 Err(error) if may_exist && error.code() == ErrorCode::AlreadyExists => {
-                    return Ok(StatementOutcome::Done(Completion::with_writes(None)));
+                    return Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES));
                 }
                 outcome => outcome,
             };
@@ -319,6 +325,12 @@ async fn replan(
         return Err(not_a_query());
     }
     let plan = parameters::bind(plan, values.as_ref(), &frames, context.time_zone())?;
+    let reads = context.reads();
+    if !before.reads.is_empty() && reads != before.reads {
+        return Err(Error::not_found(
+            "the query reads other tables than when it was planned, because temporary tables of its session were created or dropped; run it again",
+        ));
+    }
     let query = plan_query(&engine, &context, plan).await?;
     match before.columns_fingerprint {
         Some(columns) if columns != columns_fingerprint(&query.schema) => Err(Error::not_found(
@@ -362,11 +374,22 @@ fn kill(engine: &Engine, context: &StatementContext, id: QueryId) -> Result<()> 
     )))
 }
 
-fn change_session(engine: &Engine, session: &Session, statement: SessionStatement) -> Result<()> {
+async fn change_session(
+    engine: &Engine,
+    session: &Session,
+    statement: SessionStatement,
+) -> Result<()> {
     match statement {
         SessionStatement::Change { name, value } => session.change_setting(name, value),
         SessionStatement::ResetAll => {
             session.reset_settings();
+            Ok(())
+        }
+        SessionStatement::Discard { resets_settings } => {
+            engine.drop_temporary_tables(session).await?;
+            if resets_settings {
+                session.reset_settings();
+            }
             Ok(())
         }
         SessionStatement::SetTransaction { is_read_only } => {
@@ -454,9 +477,7 @@ fn refuse_unsupported(plan: &LogicalPlan) -> Result<()> {
             op: WriteOp::Insert(InsertOp::Append),
             ..
         })
-        | LogicalPlan::Ddl(
-            DdlStatement::CreateView(_) | DdlStatement::DropTable(_) | DdlStatement::DropView(_),
-        )
+        | LogicalPlan::Ddl(DdlStatement::CreateView(_))
         | LogicalPlan::Statement(PlanStatement::SetVariable(_) | PlanStatement::ResetVariable(_)) =>
         {
             return Ok(());
@@ -575,54 +596,11 @@ fn with_nullable_values(input: &LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan.data)
 }
 
-/// Returns the name of the table or view to drop. Returns `None` if its catalog does not exist and
-/// IF EXISTS says that this is no error.
-fn dropped_name(
-    context: &StatementContext,
-    reference: &TableReference,
-    if_exists: bool,
-) -> Result<Option<RelationName>> {
-    match WrittenName::of_reference(reference) {
-        Ok(name) => context.user_relation(&name).map(Some),
-        Err(error) if if_exists && error.code() == ErrorCode::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn refuse_saved_query(context: &StatementContext, name: &RelationName) -> Result<()> {
-    match context.catalog.view(name) {
-        Some(view)
-            if view.is_saved_query() && context.catalog.is_visible_to(name, &context.rights) =>
-        {
-            Err(Error::invalid(format!(
-                "{name} is a saved query; use DROP QUERY {name}"
-            )))
-        }
-        _ => Ok(()),
-    }
-}
-
 async fn run_ddl(engine: &Engine, context: &StatementContext, ddl: DdlStatement) -> Result<()> {
     match ddl {
         DdlStatement::CreateView(view) => {
             let columns = coerced_schema(context.view_state(), &view.input)?;
             definition::create_view(engine, context, view, columns).await
-        }
-        DdlStatement::DropTable(drop) => {
-            let Some(name) = dropped_name(context, &drop.name, drop.if_exists)? else {
-                return Ok(());
-            };
-            refuse_saved_query(context, &name)?;
-            definition::drop_table(engine, context, &name, drop.if_exists).await
-        }
-        DdlStatement::DropView(drop) => {
-            let Some(name) = dropped_name(context, &drop.name, drop.if_exists)? else {
-                return Ok(());
-            };
-            refuse_saved_query(context, &name)?;
-            let by = &context.rights;
-            engine.catalog.drop_view(&name, drop.if_exists, by).await?;
-            Ok(())
         }
         other => Err(Error::unsupported(format!(
             "{} is not supported",

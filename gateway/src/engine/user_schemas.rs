@@ -11,11 +11,13 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
 use parking_lot::Mutex;
 use volary_catalog::access::Rights;
-use volary_catalog::{CatalogState, RelationName};
+use volary_catalog::{CatalogState, RelationName, TEMPORARY_SCHEMA};
+use volary_flight_proto::ids::SessionId;
 use volary_planner::table::ShardedTable;
 
 use crate::sql::names::{CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM};
-use crate::system_tables::{InformationSchema, SystemSchema};
+use crate::sql::search_path::schema_behind_temporary;
+use crate::system_tables::{InformationSchema, InformationSources, SystemSchema};
 
 /// The schemas of the catalog.
 #[derive(Debug, Clone)]
@@ -30,12 +32,17 @@ impl CatalogProvider for CatalogSchemas {
     /// Returns the schemas that the user may see.
     fn schema_names(&self) -> Vec<String> {
         let UserRelations {
-            catalog, rights, ..
+            catalog,
+            rights,
+            session,
+            ..
         } = self.relations.as_ref();
+        let has_temporary = session.is_some_and(|session| catalog.has_temporary(session));
+        let temporary = has_temporary.then_some(TEMPORARY_SCHEMA);
         let created = catalog.schemas().map(|schema| schema.name.as_str());
         let created = created.filter(|schema| catalog.may_see_schema(schema, rights));
-        let names = [PUBLIC, SYSTEM].into_iter().chain(created);
-        names.map(str::to_owned).collect()
+        let names = [PUBLIC, SYSTEM].into_iter().chain(temporary);
+        names.chain(created).map(str::to_owned).collect()
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
@@ -43,16 +50,37 @@ impl CatalogProvider for CatalogSchemas {
             SYSTEM => Some(Arc::clone(&self.system) as _),
             // It is made when it is read, because few statements read it.
             INFORMATION_SCHEMA => Some(Arc::new(InformationSchema::new(
-                Arc::new(OnlyCatalog(self.clone())),
+                InformationSources {
+                    catalogs: Arc::new(OnlyCatalog(self.clone())),
+                    state: Arc::clone(&self.relations.catalog),
+                    session: self.relations.session,
+                },
                 self.base_state.table_functions().clone(),
             ))),
+            TEMPORARY_SCHEMA if let Some(session) = self.relations.session => Some(Arc::new(
+                self.user_schema(RelationName::temporary(session, "")),
+            )),
             _ if name == PUBLIC || self.relations.catalog.schema(name).is_some() => {
-                Some(Arc::new(UserSchema {
-                    name: name.to_owned(),
-                    relations: Arc::clone(&self.relations),
+                Some(Arc::new(self.user_schema(RelationName::new(name, ""))))
+            }
+            _ => {
+                let session = self.relations.session?;
+                let current = schema_behind_temporary(name)?;
+                Some(Arc::new(SearchedSchemas {
+                    temporary: self.user_schema(RelationName::temporary(session, "")),
+                    current: self.user_schema(RelationName::new(current, "")),
                 }))
             }
-            _ => None,
+        }
+    }
+}
+
+impl CatalogSchemas {
+    /// Returns the schema in which this name is.
+    fn user_schema(&self, any_name: RelationName) -> UserSchema {
+        UserSchema {
+            any_name,
+            relations: Arc::clone(&self.relations),
         }
     }
 }
@@ -87,6 +115,8 @@ pub(super) struct UserRelations {
     /// The rights of the user who lists the tables. Whether the user may read a table is checked
     /// earlier.
     rights: Arc<Rights>,
+    /// The session whose temporary tables are found.
+    session: Option<SessionId>,
     /// The planned views that the statement reads.
     views: Mutex<HashMap<RelationName, Arc<dyn TableProvider>>>,
 }
@@ -97,11 +127,13 @@ impl UserRelations {
         catalog: Arc<CatalogState>,
         has_exact_statistics: bool,
         rights: Arc<Rights>,
+        session: Option<SessionId>,
     ) -> Self {
         Self {
             catalog,
             has_exact_statistics,
             rights,
+            session,
             views: Mutex::default(),
         }
     }
@@ -144,20 +176,21 @@ pub(super) fn count_operators(plan: &LogicalPlan) -> Option<usize> {
 /// The users' tables and views in one schema.
 #[derive(Debug)]
 struct UserSchema {
-    name: String,
+    /// Any name in the schema.
+    any_name: RelationName,
     relations: Arc<UserRelations>,
 }
 
 impl UserSchema {
     fn full_name(&self, name: &str) -> RelationName {
-        RelationName::new(self.name.as_str(), name)
+        self.any_name.sibling(name)
     }
 }
 
 #[async_trait]
 impl SchemaProvider for UserSchema {
     fn owner_name(&self) -> Option<&str> {
-        let schema = self.relations.catalog.schema(&self.name)?;
+        let schema = self.relations.catalog.schema(self.any_name.schema())?;
         schema.owner.as_deref()
     }
 
@@ -165,11 +198,19 @@ impl SchemaProvider for UserSchema {
         let UserRelations {
             catalog, rights, ..
         } = self.relations.as_ref();
+        if let Some(session) = self.any_name.session() {
+            let tables = catalog.temporary_tables(session).map(|it| it.name());
+            let views = catalog.temporary_views(session).map(|it| it.name());
+            let names = tables.chain(views);
+            return names.map(|name| name.name().to_owned()).collect();
+        }
         let tables = catalog.tables().map(|table| table.name());
         let views = catalog.views().filter(|view| !view.is_saved_query());
         tables
             .chain(views.map(|view| view.name()))
-            .filter(|name| name.schema() == self.name && catalog.is_visible_to(name, rights))
+            .filter(|name| {
+                name.is_sibling_of(&self.any_name) && catalog.is_visible_to(name, rights)
+            })
             .map(|name| name.name().to_owned())
             .collect()
     }
@@ -206,5 +247,32 @@ impl SchemaProvider for UserSchema {
     fn table_exist(&self, name: &str) -> bool {
         let (catalog, name) = (&self.relations.catalog, self.full_name(name));
         catalog.table(&name).is_some() || catalog.view(&name).is_some()
+    }
+}
+
+/// The schemas in which a name without a schema is looked up, one after the other.
+#[derive(Debug)]
+struct SearchedSchemas {
+    temporary: UserSchema,
+    current: UserSchema,
+}
+
+#[async_trait]
+impl SchemaProvider for SearchedSchemas {
+    fn table_names(&self) -> Vec<String> {
+        let mut names = self.temporary.table_names();
+        names.extend(self.current.table_names());
+        names
+    }
+
+    async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        match self.temporary.table(name).await? {
+            Some(table) => Ok(Some(table)),
+            None => self.current.table(name).await,
+        }
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.temporary.table_exist(name) || self.current.table_exist(name)
     }
 }

@@ -98,7 +98,7 @@ impl FlightSql {
             CLOSE_PREPARED_STATEMENT => return Ok(stream::empty().boxed()),
             SET_SESSION_OPTIONS_ACTION => self.set_session_options(call, &action.body)?,
             GET_SESSION_OPTIONS_ACTION => Self::session_options(call),
-            CLOSE_SESSION_ACTION => self.close_session(call),
+            CLOSE_SESSION_ACTION => self.close_session(call).await,
             RENEW_FLIGHT_ENDPOINT => self.renew(call, &action.body)?,
             CANCEL_FLIGHT_INFO => self.cancel_flight_info(call, &action.body)?,
             CANCEL_QUERY => match decode_command(&action)? {

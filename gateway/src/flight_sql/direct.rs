@@ -32,7 +32,7 @@ use super::call::{ClientCall, header_value};
 use super::sessions::SessionToken;
 use super::statement::{bind_ticket, open_stream, take_profile, take_session};
 use super::stream::with_query_id;
-use super::ticket_reads::reads_of;
+use super::ticket_reads::{reads_of, session_of};
 use super::{FlightSql, arrow_error};
 use crate::engine::{PlannedQuery, Session};
 use crate::login::{Credentials, Principal};
@@ -217,7 +217,8 @@ impl FlightSql {
         }
         take_profile(&mut query)?;
         let settings = std::mem::take(&mut query.settings);
-        let session = Session::new(settings, Arc::clone(&principal.rights));
+        let session = Session::new(settings, Arc::clone(&principal.rights))
+            .with_temporary_session(session_of(&query));
         let planned = self.plan_again(id, &session, query).await?;
         self.tickets.admit(id, &planned.access);
         Ok(())

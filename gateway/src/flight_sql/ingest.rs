@@ -90,11 +90,6 @@ pub(super) fn parse_command(
     command: CommandStatementIngest,
     header_options: HashMap<String, String>,
 ) -> Result<IngestTarget> {
-    if command.temporary {
-        return Err(Error::unsupported(
-            "temporary tables are not supported; ingest into a table and drop it when it is no longer needed",
-        ));
-    }
     if command.table.is_empty() {
         return Err(Error::invalid(
             "the ingest command names no table; name one",
@@ -111,6 +106,7 @@ pub(super) fn parse_command(
     }
     Ok(IngestTarget {
         table: WrittenName::new(command.schema.filter(is_named), command.table),
+        is_temporary: command.temporary,
         creates_table: creates_table(&definition)?,
         if_exists: if_exists(&definition)?,
         options,
@@ -168,12 +164,15 @@ mod tests {
         assert!(ingest.creates_table);
         assert_eq!(ingest.if_exists, IfTableExists::Append);
         assert_eq!(ingest.table.to_string(), "birds");
+        assert!(!ingest.is_temporary);
         let command = CommandStatementIngest {
             schema: Some("nests".to_owned()),
+            temporary: true,
             ..self::command()
         };
         let ingest = parse_command(command, HashMap::new()).unwrap();
         assert_eq!(ingest.table.to_string(), "nests.birds");
+        assert!(ingest.is_temporary);
     }
 
     #[test]
@@ -189,10 +188,6 @@ mod tests {
     fn what_cannot_be_done_is_refused() {
         let code = |command| parse_command(command, HashMap::new()).unwrap_err().code();
         let invalid = [
-            CommandStatementIngest {
-                temporary: true,
-                ..command()
-            },
             CommandStatementIngest {
                 table: String::new(),
                 ..command()

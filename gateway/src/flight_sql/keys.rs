@@ -213,14 +213,8 @@ fn foreign_key<'a>(
     foreign: &'a ForeignKey,
     referenced: &'a Table,
 ) -> impl Iterator<Item = ForeignKeyColumn<'a>> {
-    let referenced_key = referenced.declarations().constraints.iter().find(|other| {
-        matches!(
-            other.kind,
-            ConstraintKind::PrimaryKey | ConstraintKind::Unique
-        ) && other.columns.len() == foreign.columns.len()
-            && column_names(referenced, other)
-                .all(|column| foreign.columns.iter().any(|it| it == column))
-    });
+    let declarations = referenced.declarations();
+    let referenced_key = declarations.key_over(referenced.schema(), &foreign.columns);
     let columns = column_names(table, key).zip(&foreign.columns);
     (1..).zip(columns).map(
         move |(sequence, (column, referenced_column))| ForeignKeyColumn {

@@ -24,7 +24,7 @@ impl FlightSql {
         })?;
         let infos = self
             .engine
-            .tables(&call.principal.rights)
+            .tables(&call.session.engine)
             .iter()
             .filter(|table| table.name.contains(wanted))
             .map(|table| self.table_info(call, table))
@@ -44,6 +44,7 @@ impl FlightSql {
             query_id: volary_flight_proto::ids::QueryId::new().to_string(),
             sql,
             settings: call.session.engine.settings(),
+            session: table.session.map(|session| session.to_string()),
             ..QueryTicket::default()
         };
         let schema = map_schema(call.profile, &table.columns);

@@ -5,7 +5,6 @@ use arrow_flight::sql::{Command, CommandGetDbSchemas, CommandGetTableTypes, Comm
 use arrow_flight::{FlightDescriptor, FlightInfo};
 use bytes::Bytes;
 use prost::Message;
-use volary_catalog::access::Rights;
 use volary_flight_proto::ticket::QueryTicket;
 use volary_flight_proto::{Error, Result};
 
@@ -13,11 +12,17 @@ use super::call::ClientCall;
 use super::command::{command, parse_any, unimplemented};
 use super::types::{TypeProfile, map_field, with_sql_metadata};
 use super::{FlightSql, keys, sql_info, xdbc};
-use crate::engine::TableListing;
+use crate::engine::{Session, TableListing};
 use crate::sql::names::CATALOG;
 
 /// The kinds of tables.
-const TABLE_TYPES: [&str; 4] = ["TABLE", "REFERENCE TABLE", "VIEW", "SYSTEM TABLE"];
+const TABLE_TYPES: [&str; 5] = [
+    "TABLE",
+    "REFERENCE TABLE",
+    "LOCAL TEMPORARY",
+    "VIEW",
+    "SYSTEM TABLE",
+];
 
 impl FlightSql {
     /// Returns a FlightInfo whose ticket holds the command.
@@ -55,34 +60,34 @@ impl FlightSql {
         command: Command,
         profile: TypeProfile,
     ) -> Result<RecordBatch> {
-        let rights = &call.principal.rights;
+        let session = &call.session.engine;
         let rows = match command {
             Command::CommandGetCatalogs(command) => {
                 let mut builder = command.into_builder();
                 builder.append(CATALOG);
                 builder.build()
             }
-            Command::CommandGetDbSchemas(command) => self.schemas(rights, command),
+            Command::CommandGetDbSchemas(command) => self.schemas(session, command),
             Command::CommandGetTables(command) => {
-                return tables(command, profile, self.engine.tables(rights));
+                return tables(command, profile, self.engine.tables(session));
             }
             Command::CommandGetTableTypes(command) => table_types(command),
             Command::CommandGetSqlInfo(command) => return sql_info::rows(&command.info),
             Command::CommandGetXdbcTypeInfo(command) => return xdbc::rows(command),
             Command::CommandGetPrimaryKeys(command) => {
-                let tables = self.engine.visible_tables(rights);
+                let tables = self.engine.visible_tables(session);
                 return keys::primary_keys(&tables, (&command).into());
             }
             Command::CommandGetExportedKeys(command) => {
-                let tables = self.engine.visible_tables(rights);
+                let tables = self.engine.visible_tables(session);
                 return keys::foreign_keys(&tables, (&command).into());
             }
             Command::CommandGetImportedKeys(command) => {
-                let tables = self.engine.visible_tables(rights);
+                let tables = self.engine.visible_tables(session);
                 return keys::foreign_keys(&tables, (&command).into());
             }
             Command::CommandGetCrossReference(command) => {
-                let tables = self.engine.visible_tables(rights);
+                let tables = self.engine.visible_tables(session);
                 return keys::foreign_keys(&tables, (&command).into());
             }
             other => return Err(unimplemented(other.type_url())),
@@ -92,11 +97,11 @@ impl FlightSql {
 
     fn schemas(
         &self,
-        rights: &Rights,
+        session: &Session,
         command: CommandGetDbSchemas,
     ) -> arrow_flight::error::Result<RecordBatch> {
         let mut builder = command.into_builder();
-        for name in self.engine.schemas(rights) {
+        for name in self.engine.schemas(session) {
             builder.append(CATALOG, name);
         }
         builder.build()
@@ -192,6 +197,7 @@ mod tests {
             catalog: CATALOG.to_owned(),
             schema_name: schema_name.to_owned(),
             name: name.to_owned(),
+            session: None,
             table_type,
             columns: Arc::new(columns.clone()),
         };

@@ -85,9 +85,10 @@ impl FlightSql {
     }
 
     /// Handles CloseSession and returns the body of the answer.
-    pub(super) fn close_session(&self, call: &ClientCall) -> Bytes {
+    pub(super) async fn close_session(&self, call: &ClientCall) -> Bytes {
         if let Some(token) = &call.session_token {
             self.sessions.close(&call.principal.rights, token);
+            self.engine.end_session(&call.session.engine).await;
         }
         self.login.close_session(&call.principal);
         let result = CloseSessionResult {

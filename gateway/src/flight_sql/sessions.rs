@@ -154,7 +154,10 @@ impl Sessions {
         };
         self.note_used(rights, token);
         let mut session = self.by_key.get_with(session_key(rights, token), new);
-        session.engine = session.engine.with_rights(Arc::clone(rights));
+        session.engine = session
+            .engine
+            .with_rights(Arc::clone(rights))
+            .named_by_client();
         session
     }
 

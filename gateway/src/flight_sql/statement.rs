@@ -15,7 +15,7 @@ use volary_flight_proto::{Result, ipc};
 use super::call::ClientCall;
 use super::direct_option::DirectResults;
 use super::stream::{query_messages, with_query_id};
-use super::ticket_reads::{put_reads, reads_of};
+use super::ticket_reads::{put_reads, reads_of, session_of};
 use super::tickets::is_direct;
 use super::types::{PROFILE_OPTION, TypeProfile, map_schema};
 use super::watched_stream::watch_stream;
@@ -299,7 +299,9 @@ pub(super) fn take_profile(ticket: &mut QueryTicket) -> Result<TypeProfile> {
 pub(super) fn take_session(call: &ClientCall, ticket: &mut QueryTicket) -> Session {
     let rights = Arc::clone(&call.principal.rights);
     let session = Session::new(std::mem::take(&mut ticket.settings), rights);
-    session.with_caller(call.session.engine.caller())
+    session
+        .with_caller(call.session.engine.caller())
+        .with_temporary_session(session_of(ticket))
 }
 
 /// Returns the stream of a query's rows, which ends at the deadline.

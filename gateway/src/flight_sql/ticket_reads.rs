@@ -1,10 +1,13 @@
 use std::collections::BTreeMap;
 
-use volary_catalog::RelationName;
+use volary_catalog::{RelationName, TEMPORARY_SCHEMA};
+use volary_flight_proto::ids::SessionId;
 use volary_flight_proto::ticket::{QueryTicket, RelationRead};
 
 /// Writes the versions of what a query reads into its ticket.
 pub(super) fn put_reads(ticket: &mut QueryTicket, reads: &BTreeMap<RelationName, u64>) {
+    let mut sessions = reads.keys().filter_map(RelationName::session);
+    ticket.session = sessions.next().map(|session| session.to_string());
     for (name, version) in reads {
         if name.is_in_public() {
             ticket.reads.insert(name.name().to_owned(), *version);
@@ -23,11 +26,23 @@ pub(super) fn reads_of(ticket: &QueryTicket) -> BTreeMap<RelationName, u64> {
     let in_public = ticket.reads.iter();
     let in_public =
         in_public.map(|(name, version)| (RelationName::in_public(name.as_str()), *version));
+    let session = session_of(ticket);
     let in_schemas = ticket.reads_in_schemas.iter().map(|read| {
-        let name = RelationName::new(read.schema.as_str(), read.name.as_str());
+        let name = match session {
+            Some(session) if read.schema == TEMPORARY_SCHEMA => {
+                RelationName::temporary(session, read.name.as_str())
+            }
+            _ => RelationName::new(read.schema.as_str(), read.name.as_str()),
+        };
         (name, read.version)
     });
     in_public.chain(in_schemas).collect()
+}
+
+/// Returns the session whose temporary tables the query of a ticket reads. Returns `None` if it
+/// reads none.
+pub(super) fn session_of(ticket: &QueryTicket) -> Option<SessionId> {
+    ticket.session.as_ref()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -39,6 +54,7 @@ mod tests {
         let reads: BTreeMap<_, _> = [
             (RelationName::in_public("eggs"), 1),
             (RelationName::new("staging", "eggs"), 2),
+            (RelationName::temporary(SessionId::new(), "eggs"), 3),
         ]
         .into();
         let mut ticket = QueryTicket::default();

@@ -13,7 +13,7 @@ use super::expressions;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Defaults {
     /// The expression of each column of the table. `None` for a column without a default.
-    by_column: Vec<Option<Arc<dyn PhysicalExpr>>>,
+    by_column: Arc<[Option<Arc<dyn PhysicalExpr>>]>,
 }
 
 impl Defaults {
@@ -38,7 +38,14 @@ impl Defaults {
         for (column, expression) in declared.keys().zip(planned) {
             by_column[*column] = Some(expression);
         }
-        Ok(Self { by_column })
+        Ok(Self {
+            by_column: by_column.into(),
+        })
+    }
+
+    /// Returns whether a column of the table has a default.
+    pub(super) fn has_default(&self, column: usize) -> bool {
+        self.by_column.get(column).is_some_and(Option::is_some)
     }
 
     /// Returns the values of a column of the table for this number of rows.

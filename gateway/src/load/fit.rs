@@ -7,9 +7,11 @@ mod range;
 /// Parses texts as values, without cutting off digits.
 mod text;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::kernels::zip::zip;
 use arrow::datatypes::{DataType, SchemaRef};
 use volary_exec::instants::cast_in_zone;
 use volary_flight_proto::{Error, Result, SqlState};
@@ -37,14 +39,12 @@ pub(crate) fn fit_by_position(
             batch.num_columns()
         )));
     }
-    let columns = batch.columns().iter().cloned().map(Some).collect();
-    let columns = assemble(
-        schema,
-        columns,
-        batch.num_rows(),
-        cast::cast_rounding,
-        &Defaults::default(),
-    );
+    let columns = Columns {
+        values: batch.columns().iter().cloned().map(Some).collect(),
+        presence: HashMap::new(),
+        defaults: &Defaults::default(),
+    };
+    let columns = assemble(schema, columns, batch.num_rows(), cast::cast_rounding);
     columns.map_err(|misfit| misfit.in_table(table))
 }
 
@@ -60,6 +60,9 @@ pub(crate) struct ColumnMapping {
     zone: Arc<str>,
     /// The values of columns that the rows do not have.
     defaults: Defaults,
+    /// Positions of columns of the table, each with the position in the batches of the column that
+    /// says which rows have a value for it. See [`Self::with_presence`].
+    presence: Vec<(usize, usize)>,
 }
 
 impl ColumnMapping {
@@ -100,7 +103,25 @@ impl ColumnMapping {
             loaded_columns: wanted,
             zone,
             defaults,
+            presence: Vec::new(),
         })
+    }
+
+    /// Adds a column to those of the file, for each column with a default: it says which rows have
+    /// a value. Rows without a value get the default, while a NULL that is written stays NULL.
+    /// Returns the positions in the file of the columns with a default. `file_columns` is the
+    /// number of columns of the file.
+    pub(crate) fn with_presence(mut self, file_columns: usize) -> (Self, Vec<usize>) {
+        let with_default = self
+            .loaded_columns()
+            .filter(|(column, _)| self.defaults.has_default(*column));
+        let with_default: Vec<_> = with_default
+            .filter_map(|(column, in_file)| Some((column, in_file?)))
+            .collect();
+        let columns = with_default.iter().map(|(column, _)| *column);
+        self.presence = columns.zip(file_columns..).collect();
+        let in_file = with_default.into_iter().map(|(_, in_file)| in_file);
+        (self, in_file.collect())
     }
 
     /// Returns the position in the table of each column that is to be loaded, and its position in
@@ -133,7 +154,20 @@ impl ColumnMapping {
         let cast = |column: &ArrayRef, wanted: &DataType| {
             cast_in_zone(column, wanted, &self.zone, cast::cast_exact)
         };
-        assemble(schema, columns, batch.num_rows(), cast, &self.defaults)
+        let columns = Columns {
+            values: columns,
+            presence: self.presence_in(batch),
+            defaults: &self.defaults,
+        };
+        assemble(schema, columns, batch.num_rows(), cast)
+    }
+
+    /// Returns which rows have a value, by position of the table's column.
+    fn presence_in(&self, batch: &RecordBatch) -> HashMap<usize, BooleanArray> {
+        let presence = self.presence.iter();
+        let presence =
+            presence.map(|(column, at)| (*column, batch.column(*at).as_boolean().clone()));
+        presence.filter(|(_, it)| it.has_false()).collect()
     }
 }
 
@@ -193,23 +227,38 @@ pub fn position_of(table: &str, schema: &SchemaRef, name: &str) -> Result<usize>
     }
 }
 
+/// Columns that are fitted, in the order of the table.
+struct Columns<'a> {
+    /// The values. `None` for a column of which the rows have no values.
+    values: Vec<Option<ArrayRef>>,
+    /// Says which rows have a value, for columns where some have none.
+    presence: HashMap<usize, BooleanArray>,
+    defaults: &'a Defaults,
+}
+
 fn assemble(
     schema: &SchemaRef,
-    columns: Vec<Option<ArrayRef>>,
+    columns: Columns<'_>,
     rows: usize,
     cast: impl Fn(&ArrayRef, &DataType) -> Result<ArrayRef, Misfit>,
-    defaults: &Defaults,
 ) -> Result<RecordBatch, Misfit> {
-    let mut fitted = Vec::with_capacity(columns.len());
-    for (position, (field, column)) in schema.fields().iter().zip(columns).enumerate() {
+    let mut fitted = Vec::with_capacity(columns.values.len());
+    for (position, (field, column)) in schema.fields().iter().zip(columns.values).enumerate() {
+        let default = || {
+            let values = columns.defaults.values(position, field, rows);
+            values.map_err(|error| Misfit::of_default(&error).in_column(field.name()))
+        };
         let column = match column {
-            None => defaults
-                .values(position, field, rows)
-                .map_err(|error| Misfit::of_default(&error).in_column(field.name()))?,
+            None => default()?,
             Some(column) => {
                 let fitted = cast(&column, field.data_type());
                 let checked = fitted.and_then(|column| range::check(&column).map(|()| column));
-                checked.map_err(|misfit| misfit.in_column(field.name()))?
+                let column = checked.map_err(|misfit| misfit.in_column(field.name()))?;
+                match columns.presence.get(&position) {
+                    None => column,
+                    Some(presence) => zip(presence, &column, &default()?)
+                        .map_err(|error| Misfit::of_rows(error).in_column(field.name()))?,
+                }
             }
         };
         if !field.is_nullable() && column.null_count() > 0 {

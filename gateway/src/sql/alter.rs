@@ -5,7 +5,7 @@ use volary_flight_proto::{Error, Result};
 
 use super::names::WrittenName;
 
-/// A statement that changes what a table declares.
+/// A statement that changes what a table declares, or the comment on a view.
 #[derive(Debug)]
 pub enum AlterStatement {
     /// ALTER TABLE.
@@ -28,12 +28,21 @@ pub enum AlterStatement {
         /// The comment. `None` removes it.
         text: Option<String>,
     },
+    /// COMMENT ON VIEW.
+    ViewComment {
+        /// The name of the view.
+        view: WrittenName,
+        /// Says whether nothing is done if the view does not exist.
+        if_exists: bool,
+        /// The comment. `None` removes it.
+        text: Option<String>,
+    },
 }
 
 /// Returns the statement, if it is ALTER TABLE or COMMENT ON.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a comment on something other than a table or a column.
+/// `INVALID_ARGUMENT` for a comment on something that has none.
 pub(super) fn convert(statement: &Ast) -> Result<Option<AlterStatement>> {
     Ok(Some(match statement {
         Ast::AlterTable(alter) => AlterStatement::Table {
@@ -53,9 +62,16 @@ pub(super) fn convert(statement: &Ast) -> Result<Option<AlterStatement>> {
                     let (table, column) = split_column(name)?;
                     (WrittenName::of_object(&table)?, Some(column))
                 }
+                CommentObject::View => {
+                    return Ok(Some(AlterStatement::ViewComment {
+                        view: WrittenName::of_object(name)?,
+                        if_exists: *if_exists,
+                        text: comment.clone(),
+                    }));
+                }
                 other => {
                     return Err(Error::unsupported(format!(
-                        "COMMENT ON {other} is not supported; comments are on tables and columns"
+                        "COMMENT ON {other} is not supported; comments are on schemas, tables, views and columns"
                     )));
                 }
             };

@@ -6,9 +6,8 @@ use super::tokens::is_keyword;
 const SPACE: Token = Token::Whitespace(Whitespace::Space);
 
 /// Names that the standard writes without parentheses, and other databases with them.
-const WITHOUT_PARENTHESES: [Keyword; 4] = [
+const WITHOUT_PARENTHESES: [Keyword; 3] = [
     Keyword::CURRENT_CATALOG,
-    Keyword::CURRENT_ROLE,
     Keyword::CURRENT_USER,
     Keyword::SESSION_USER,
 ];
@@ -30,6 +29,7 @@ const BEFORE_QUERIES: [Keyword; 9] = [
 ///
 /// - TABLE t, where a query may stand, to SELECT * FROM t.
 /// - `current_user()` to `current_user`.
+/// - `current_role` to `current_role()`, and `user`, where it is no column, to `current_user`.
 /// - SET SCHEMA 'name' to SET search_path = 'name'.
 /// - ODBC's `{oj …}` and `{escape …}` to what is within the braces.
 /// - `TRIM(BOTH FROM x)` and `TRIM(FROM x)` to `TRIM(BOTH x)` and `TRIM(x)`.
@@ -39,6 +39,8 @@ pub(super) fn rewrite(tokens: &mut Vec<TokenWithSpan>) {
     if tokens.iter().any(|token| token.token == Token::LBrace) {
         unwrap_braces(tokens);
     }
+    rewrite_current_role(tokens);
+    rewrite_user(tokens);
     for position in 0..tokens.len() {
         if is_keyword(&tokens[position].token, Keyword::TRIM) {
             remove_from(tokens, position);
@@ -56,6 +58,61 @@ pub(super) fn rewrite(tokens: &mut Vec<TokenWithSpan>) {
             tokens[close].token = SPACE;
         }
     }
+}
+
+/// Adds the parentheses that sqlparser wants. Behind AS, before a point and behind one, the word is
+/// the name of something.
+fn rewrite_current_role(tokens: &mut Vec<TokenWithSpan>) {
+    for position in (0..tokens.len()).rev() {
+        if is_keyword(&tokens[position].token, Keyword::CURRENT_ROLE)
+            && is_called(tokens, position)
+            && next(tokens, position).is_none_or(|next| tokens[next].token != Token::LParen)
+        {
+            let span = tokens[position].span;
+            let parentheses = [Token::LParen, Token::RParen];
+            let parentheses = parentheses.map(|token| TokenWithSpan::new(token, span));
+            tokens.splice(position + 1..position + 1, parentheses);
+        }
+    }
+}
+
+/// Replaces USER with parentheses, and in a SELECT without FROM, which has no columns of this name.
+fn rewrite_user(tokens: &mut [TokenWithSpan]) {
+    let has_keyword = |keyword| tokens.iter().any(|it| is_keyword(&it.token, keyword));
+    if !has_keyword(Keyword::USER) {
+        return;
+    }
+    let first = tokens.iter().find(|token| is_meant(token));
+    let is_without_columns = first.is_some_and(|it| is_keyword(&it.token, Keyword::SELECT))
+        && !has_keyword(Keyword::FROM);
+    for position in 0..tokens.len() {
+        if !is_keyword(&tokens[position].token, Keyword::USER) || !is_called(tokens, position) {
+            continue;
+        }
+        let open = next(tokens, position).filter(|open| tokens[*open].token == Token::LParen);
+        let close = open.and_then(|open| next(tokens, open));
+        let close = close.filter(|close| tokens[*close].token == Token::RParen);
+        match (open, close) {
+            (Some(open), Some(close)) => {
+                tokens[open].token = SPACE;
+                tokens[close].token = SPACE;
+            }
+            (None, _) if is_without_columns => {}
+            _ => continue,
+        }
+        tokens[position].token = Token::make_word("current_user", None);
+    }
+}
+
+/// Returns whether the word at this position may be a call, and not a name behind AS or with a
+/// point.
+fn is_called(tokens: &[TokenWithSpan], position: usize) -> bool {
+    let before = tokens[..position].iter().rev().find(|it| is_meant(it));
+    let is_named = before.is_some_and(|before| {
+        before.token == Token::Period || is_keyword(&before.token, Keyword::AS)
+    });
+    let after = next(tokens, position);
+    !is_named && after.is_none_or(|after| tokens[after].token != Token::Period)
 }
 
 fn is_meant(token: &TokenWithSpan) -> bool {

@@ -8,6 +8,8 @@ mod backtracking;
 pub mod copy;
 /// Bounds how deep a plan may become, including its views and CTEs.
 pub mod depth;
+/// Defines the statements that drop tables and views.
+pub(crate) mod drop_statement;
 /// Refuses tables of equal names in one FROM, whose columns the planner would mix up.
 mod equal_names;
 /// Bounds how large a statement becomes when each use of a CTE or a view is replaced by its query.
@@ -34,11 +36,15 @@ mod row_subqueries;
 pub(crate) mod saved_query;
 /// Defines the statements that create and drop schemas.
 pub(crate) mod schema_statement;
+/// Says in which schemas names are looked up.
+pub(crate) mod search_path;
 /// Defines the statements about a session that other databases have.
 pub(crate) mod session_statement;
 /// Bounds how many columns a statement may list and a table may have, and how deep their types may
 /// be.
 pub mod shape;
+/// Answers SHOW FUNCTIONS.
+mod show_functions;
 /// Rewrites standard SQL that DataFusion 55 refuses or plans wrongly into SQL that it plans as the
 /// standard says.
 mod standard;

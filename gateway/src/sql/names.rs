@@ -73,6 +73,16 @@ impl WrittenName {
         Ok(Self::new(schema, reference.table().to_owned()))
     }
 
+    /// Returns the name within the schema.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the schema, if the statement writes one.
+    pub(crate) fn schema(&self) -> Option<&str> {
+        self.schema.as_deref()
+    }
+
     /// Returns the full name. `current` is the schema of names that are written without one.
     pub(crate) fn in_schema(&self, current: &str) -> RelationName {
         let schema = self.schema.as_deref().unwrap_or(current);

@@ -13,6 +13,7 @@ use volary_flight_proto::{Error, Result, SqlState};
 use super::access::{self, AccessStatement};
 use super::alter::{self, AlterStatement};
 use super::copy::CopyFrom;
+use super::drop_statement::{self, DropStatement};
 use super::names::{WrittenName, identifier, name_in_public};
 use super::saved_query::{self, SavedQueryStatement};
 use super::schema_statement::{self, SchemaStatement};
@@ -34,6 +35,8 @@ pub enum Statement {
     CreateTable(Box<CreateTable>),
     /// ALTER TABLE or COMMENT ON.
     Alter(AlterStatement),
+    /// DROP TABLE or DROP VIEW.
+    Drop(DropStatement),
     /// COPY table FROM 'location'.
     CopyFrom(CopyFrom),
     /// BEGIN, COMMIT or ROLLBACK.
@@ -46,7 +49,7 @@ pub enum Statement {
     Access(AccessStatement),
     /// A statement about saved queries.
     SavedQuery(SavedQueryStatement),
-    /// CREATE SCHEMA or DROP SCHEMA.
+    /// CREATE SCHEMA, DROP SCHEMA or COMMENT ON SCHEMA.
     Schema(SchemaStatement),
 }
 
@@ -105,9 +108,12 @@ pub fn parse(sql: &str) -> Result<Statement> {
             ast if let Some(statement) = session_statement::convert(&ast)? => {
                 Statement::Session(statement)
             }
-            ast if let Some(statement) = alter::convert(&ast)? => Statement::Alter(statement),
             ast if let Some(statement) = schema_statement::convert(&ast)? => {
                 Statement::Schema(statement)
+            }
+            ast if let Some(statement) = alter::convert(&ast)? => Statement::Alter(statement),
+            ast if let Some(statement) = drop_statement::convert(&ast)? => {
+                Statement::Drop(statement)
             }
             Ast::CreateTable(create) => Statement::CreateTable(Box::new(create)),
             Ast::StartTransaction { modes, .. } => {

@@ -1,9 +1,9 @@
-use datafusion::sql::sqlparser::ast::{ObjectType, SchemaName, Statement as Ast};
+use datafusion::sql::sqlparser::ast::{CommentObject, ObjectType, SchemaName, Statement as Ast};
 use volary_flight_proto::{Error, Result};
 
 use super::names::{identifier, schema_name};
 
-/// A statement that creates or drops schemas.
+/// A statement that creates or drops schemas, or comments on one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaStatement {
     /// CREATE SCHEMA.
@@ -24,9 +24,17 @@ pub enum SchemaStatement {
         /// Says whether everything in the schemas is dropped, too.
         is_cascade: bool,
     },
+    /// COMMENT ON SCHEMA.
+    Comment {
+        /// Name of the schema.
+        schema: String,
+        /// The comment. `None` removes it.
+        text: Option<String>,
+    },
 }
 
-/// Converts a statement that creates or drops schemas. Returns `None` for other statements.
+/// Converts a statement that creates or drops schemas, or comments on one. Returns `None` for other
+/// statements.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for forms that are not supported. `NOT_FOUND` for another catalog.
@@ -56,6 +64,15 @@ pub(super) fn convert(ast: &Ast) -> Result<Option<SchemaStatement>> {
                 if_not_exists: *if_not_exists,
             }))
         }
+        Ast::Comment {
+            object_type: CommentObject::Schema,
+            object_name,
+            comment,
+            if_exists: false,
+        } => Ok(Some(SchemaStatement::Comment {
+            schema: schema_name(object_name)?,
+            text: comment.clone(),
+        })),
         Ast::CreateSchema { .. } => Err(Error::unsupported(
             "CREATE SCHEMA has no options; write CREATE SCHEMA [IF NOT EXISTS] name [AUTHORIZATION user]",
         )),

@@ -1,11 +1,12 @@
 use datafusion::sql::sqlparser::ast::{
-    Expr, Set, ShowStatementFilter, ShowStatementFilterPosition, ShowStatementInParentType,
-    ShowStatementOptions, Statement as Ast, TransactionAccessMode, TransactionIsolationLevel,
-    TransactionMode, Value,
+    DiscardObject, Expr, Set, ShowStatementFilter, ShowStatementFilterPosition,
+    ShowStatementInParentType, ShowStatementOptions, Statement as Ast, TransactionAccessMode,
+    TransactionIsolationLevel, TransactionMode, Value,
 };
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::names::{identifier, name_in_public, schema_name};
+use super::show_functions;
 
 /// A statement about the session that other databases have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,8 +18,13 @@ pub enum SessionStatement {
         /// The new value.
         value: Option<String>,
     },
-    /// RESET ALL, and DISCARD ALL of connection pools.
+    /// RESET ALL.
     ResetAll,
+    /// DISCARD ALL of connection pools, and DISCARD TEMP.
+    Discard {
+        /// Says whether all settings are reset. Temporary tables are always dropped.
+        resets_settings: bool,
+    },
     /// SET TRANSACTION READ ONLY or READ WRITE, for the transaction that has begun.
     SetTransaction {
         /// Says whether the transaction refuses writes.
@@ -89,7 +95,16 @@ pub(super) fn convert(ast: &Ast) -> Result<Option<SessionStatement>> {
             }
             SessionStatement::Nothing
         }
-        Ast::Discard { .. } => SessionStatement::ResetAll,
+        Ast::Discard { object_type } => match object_type {
+            DiscardObject::ALL => SessionStatement::Discard {
+                resets_settings: true,
+            },
+            DiscardObject::TEMP => SessionStatement::Discard {
+                resets_settings: false,
+            },
+            // There are no sequences, and plans that are kept are always up to date.
+            DiscardObject::PLANS | DiscardObject::SEQUENCES => SessionStatement::Nothing,
+        },
         _ => return Ok(None),
     }))
 }
@@ -112,6 +127,7 @@ pub(super) fn query_of_show(ast: &Ast) -> Result<Option<String>> {
         Ast::ShowViews { show_options, .. } if show_options.show_in.is_none() => {
             ("table_name", "information_schema.views", show_options)
         }
+        Ast::ShowFunctions { filter } => return show_functions::query(filter.as_ref()).map(Some),
         Ast::ShowVariable { variable } => {
             let name: Vec<_> = variable.iter().map(identifier).collect();
             return Ok(answer_of_variable(&name.join("_")));
@@ -345,7 +361,19 @@ mod tests {
                 },
             ),
             ("RESET ALL", SessionStatement::ResetAll),
-            ("DISCARD ALL", SessionStatement::ResetAll),
+            (
+                "DISCARD ALL",
+                SessionStatement::Discard {
+                    resets_settings: true,
+                },
+            ),
+            (
+                "DISCARD TEMP",
+                SessionStatement::Discard {
+                    resets_settings: false,
+                },
+            ),
+            ("DISCARD PLANS", SessionStatement::Nothing),
             ("SET NAMES 'UTF-8'", SessionStatement::Nothing),
             (
                 "SET search_path TO \"$user\", public",

@@ -106,6 +106,11 @@ impl Entry {
         Self::new(issuer, "")
     }
 
+    /// Returns the session that sent the statement.
+    pub(super) fn session(&self) -> SessionId {
+        self.issuer.session
+    }
+
     /// Returns whether a user with these rights may see and end the statement.
     pub(super) fn is_accessible_to(&self, by: &Rights) -> bool {
         self.issuer.is_accessible_to(by)

@@ -148,6 +148,12 @@ impl Statements {
         entries.iter().map(|(_, entry)| entry.memory_bytes()).sum()
     }
 
+    /// Returns whether a statement of this session is worked on.
+    pub(crate) fn has_statement_of(&self, session: SessionId) -> bool {
+        let entries = self.entries();
+        entries.iter().any(|(_, entry)| entry.session() == session)
+    }
+
     /// Returns the statements that are worked on, oldest first. Users see their own statements, and
     /// administrators see all.
     pub fn all(&self, by: &Rights) -> Vec<StatementStatus> {

@@ -53,7 +53,7 @@ impl SystemTable for LimitsTable {
             &sources.rights,
         ));
         let rows = limits.into_iter().map(|limit| LimitInUse {
-            in_use: limit.in_use(usage, statements),
+            in_use: limit.in_use(usage, statements, &sources.catalog),
             limit,
         });
         Ok(rows.collect())

@@ -4,9 +4,11 @@
 /// Describes a column of a system table: its name, its type, and the function that takes its value
 /// from a row.
 mod column;
+/// Provides tables whose rows are made when they are scanned.
+mod made_table;
 /// Holds the sources of the rows of system tables.
 mod sources;
-/// Describes a system table, and makes its rows when it is scanned.
+/// Describes a system table, and makes its rows.
 mod table;
 
 /// Provides system.grants: the privileges and roles that were granted directly.
@@ -46,16 +48,18 @@ use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::error::{DataFusionError, Result as DfResult};
 use volary_catalog::CatalogState;
 use volary_catalog::access::Rights;
+use volary_flight_proto::ids::SessionId;
 
 use crate::cluster::Cluster;
 use crate::load::LoadRegistry;
 use crate::statements::Statements;
 
-pub(crate) use information_schema::InformationSchema;
+pub(crate) use information_schema::{InformationSchema, InformationSources};
 pub(crate) use limits::LimitUsageSources;
 pub use limits::{GatewayLimit, gateway_limits};
+use made_table::MadeTable;
 use sources::SystemTableSources;
-use table::{SystemTableProvider, TableEntry};
+use table::{SystemRows, TableEntry};
 
 /// All tables, in the order in which they are listed.
 const TABLES: &[TableEntry] = &[
@@ -91,7 +95,8 @@ pub(crate) struct SystemSchema(Arc<SystemTableSources>);
 
 impl SystemSchema {
     /// Creates the schema from the sources of the tables' rows. `rights` are the rights of the user
-    /// who reads the tables. The tables show only what these rights allow.
+    /// who reads the tables. The tables show only what these rights allow. `session` is the session
+    /// whose temporary tables they show.
     pub(crate) fn new(
         cluster: Arc<Cluster>,
         loads: LoadRegistry,
@@ -99,6 +104,7 @@ impl SystemSchema {
         usage: Arc<LimitUsageSources>,
         catalog: Arc<CatalogState>,
         rights: Arc<Rights>,
+        session: Option<SessionId>,
     ) -> Self {
         Self(Arc::new(SystemTableSources {
             cluster,
@@ -107,6 +113,7 @@ impl SystemSchema {
             usage,
             catalog,
             rights,
+            session,
         }))
     }
 }
@@ -120,10 +127,10 @@ impl SchemaProvider for SystemSchema {
     async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
         let table = TABLES.iter().find(|table| table.name == name);
         Ok(table.map(|table| {
-            Arc::new(SystemTableProvider {
+            Arc::new(MadeTable(SystemRows {
                 table: *table,
                 sources: Arc::clone(&self.0),
-            }) as _
+            })) as _
         }))
     }
 

@@ -12,6 +12,7 @@ pub(super) struct Schema {
     name: String,
     owner: Option<String>,
     created_at_ms: Option<i64>,
+    comment: Option<String>,
 }
 
 impl SystemTable for Schemas {
@@ -25,6 +26,7 @@ impl SystemTable for Schemas {
         Column::optional_time("created_at", |schema| {
             schema.created_at_ms.map(timestamp_from_ms)
         }),
+        Column::optional_text("comment", |schema| schema.comment.clone()),
     ];
 
     async fn rows(sources: &SystemTableSources) -> Result<Vec<Schema>> {
@@ -35,11 +37,13 @@ impl SystemTable for Schemas {
             name: PUBLIC.to_owned(),
             owner: None,
             created_at_ms: None,
+            comment: None,
         };
         let created = created.map(|schema| Schema {
             name: schema.name.clone(),
             owner: schema.owner.clone(),
             created_at_ms: Some(schema.created_at_ms),
+            comment: schema.comment.clone(),
         });
         Ok(std::iter::once(public).chain(created).collect())
     }

@@ -68,7 +68,11 @@ impl SystemTable for Segments {
         let segments = answers
             .into_iter()
             .flat_map(|(worker, list)| segment_rows(state, worker, list))
-            .filter(|segment| state.is_visible_to(segment.table.name(), &sources.rights));
+            .filter(|segment| {
+                let name = segment.table.name();
+                let is_of_session = name.session().is_none_or(|it| sources.session == Some(it));
+                is_of_session && state.is_visible_to(name, &sources.rights)
+            });
         Ok(segments.collect())
     }
 }

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use volary_catalog::access::{PrincipalRecord, Rights};
 use volary_catalog::{CatalogState, Table};
+use volary_flight_proto::ids::SessionId;
 
 use super::LimitUsageSources;
 use crate::cluster::Cluster;
@@ -20,12 +21,16 @@ pub(super) struct SystemTableSources {
     /// The catalog as of the start of the statement.
     pub(super) catalog: Arc<CatalogState>,
     pub(super) rights: Arc<Rights>,
+    /// The session whose temporary tables are shown.
+    pub(super) session: Option<SessionId>,
 }
 
 impl SystemTableSources {
     /// Returns the tables that the user may see.
     pub(super) fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        let temporary = self.session.map(|it| self.catalog.temporary_tables(it));
         let tables = self.catalog.tables();
+        let tables = tables.chain(temporary.into_iter().flatten());
         tables.filter(move |table| self.rights.may_see(table.name(), table.owner()))
     }
 

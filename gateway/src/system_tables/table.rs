@@ -3,15 +3,12 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
-use datafusion::catalog::{Session, TableProvider};
-use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::{DataFusionError, Result as DfResult};
-use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_plan::ExecutionPlan;
 use futures::future::BoxFuture;
 use volary_flight_proto::Result;
 
 use super::column::Column;
+use super::made_table::RowMaker;
 use super::sources::SystemTableSources;
 
 /// A table of the schema `system`.
@@ -67,35 +64,20 @@ async fn read<T: SystemTable>(sources: &SystemTableSources) -> Result<RecordBatc
     Ok(batch.map_err(DataFusionError::from)?)
 }
 
-/// A table as DataFusion reads it. Its rows are made when it is scanned.
+/// Makes the rows of a system table from their sources.
 #[derive(Debug)]
-pub(super) struct SystemTableProvider {
+pub(super) struct SystemRows {
     pub(super) table: TableEntry,
     pub(super) sources: Arc<SystemTableSources>,
 }
 
 #[async_trait]
-impl TableProvider for SystemTableProvider {
+impl RowMaker for SystemRows {
     fn schema(&self) -> SchemaRef {
         self.table.schema()
     }
 
-    fn table_type(&self) -> TableType {
-        TableType::View
-    }
-
-    async fn scan(
-        &self,
-        _: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _: &[Expr],
-        _: Option<usize>,
-    ) -> DfResult<Arc<dyn ExecutionPlan>> {
-        let batch = (self.table.read)(&self.sources).await?;
-        Ok(MemorySourceConfig::try_new_exec(
-            &[vec![batch]],
-            self.table.schema(),
-            projection.cloned(),
-        )?)
+    async fn rows(&self) -> DfResult<RecordBatch> {
+        Ok((self.table.read)(&self.sources).await?)
     }
 }

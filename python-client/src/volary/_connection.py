@@ -104,6 +104,7 @@ class Connection:
         shards: int | None = None,
         sort_key: str | Sequence[str] | None = None,
         reference: bool = False,
+        temporary: bool = False,
         timeout: float | None = None,
     ) -> int:
         """Writes rows into a table, either all of them or none, and returns the number of rows.
@@ -113,7 +114,7 @@ class Connection:
         `table` is the exact name of a table, without quotes. `schema` is that of its schema, by default the current
         schema of the session (USE). `shard_key`, `shards`, `sort_key` and `reference` are the options of
         CREATE TABLE … WITH. They are used if the table is created. A table without a shard key keeps its rows in any
-        shard.
+        shard. A `temporary` table belongs to the session: only this connection finds it, and it ends with the session.
         """
         columns = [sort_key] if isinstance(sort_key, str) else sort_key
         layout = {
@@ -123,7 +124,7 @@ class Connection:
             "reference": "true" if reference else None,
         }
         given = {name: value for name, value in layout.items() if value is not None}
-        command = statement_ingest(table, mode, given, schema=schema)
+        command = statement_ingest(table, mode, given, schema=schema, temporary=temporary)
         return self._gateway.write(command, to_reader(data), timeout=timeout)
 
     def tables(self, *, schema: str | None = None) -> list[str]:

@@ -12,7 +12,8 @@ use crate::engine::context::StatementContext;
 use crate::sql::alter::AlterStatement;
 use crate::sql::names::identifier;
 
-/// Changes what a table declares.
+/// Changes what a table declares, or the comment on a view. Returns whether there was something to
+/// change.
 ///
 /// # Errors
 /// `NOT_FOUND` if the table does not exist, `PERMISSION_DENIED` if it belongs to somebody else,
@@ -21,25 +22,42 @@ pub(in crate::engine) async fn run(
     engine: &Engine,
     context: Arc<StatementContext>,
     statement: AlterStatement,
-) -> Result<()> {
+) -> Result<bool> {
     let (AlterStatement::Table {
-        table, if_exists, ..
+        table: name,
+        if_exists,
+        ..
     }
     | AlterStatement::Comment {
-        table, if_exists, ..
+        table: name,
+        if_exists,
+        ..
+    }
+    | AlterStatement::ViewComment {
+        view: name,
+        if_exists,
+        ..
     }) = &statement;
-    let (table, if_exists) = (context.user_relation(table)?, *if_exists);
-    let is_visible = context.catalog.is_visible_to(&table, &context.rights);
+    let (name, if_exists) = (context.user_relation(name)?, *if_exists);
+    let is_visible = context.catalog.is_visible_to(&name, &context.rights);
     if if_exists && !is_visible {
-        return Ok(());
+        return Ok(false);
     }
     let rights = Arc::clone(&context.rights);
+    if let AlterStatement::ViewComment { text, .. } = statement {
+        engine
+            .catalog
+            .set_view_comment(&name, text, &rights)
+            .await?;
+        return Ok(true);
+    }
     let alter =
         move |catalog: &CatalogState, table: &Table| altered(&context, catalog, table, &statement);
     engine
         .catalog
-        .alter_declarations(&table, &rights, alter)
-        .await
+        .alter_declarations(&name, &rights, alter)
+        .await?;
+    Ok(true)
 }
 
 fn altered(
@@ -60,6 +78,8 @@ fn altered(
         AlterStatement::Comment { column, text, .. } => {
             comment(&mut declarations, schema, column.as_ref(), text.as_ref())?;
         }
+        // This changes no declarations.
+        AlterStatement::ViewComment { .. } => {}
     }
     Ok(declarations)
 }

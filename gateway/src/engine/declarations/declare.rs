@@ -224,12 +224,27 @@ fn foreign_key(
     (own_name, own_schema, own_declarations): (&RelationName, &Schema, &Declarations),
     written: &ForeignKeyConstraint,
 ) -> Result<ForeignKey> {
-    let table = WrittenName::of_object(&written.foreign_table)?.in_schema(context.schema());
+    let written_table = WrittenName::of_object(&written.foreign_table)?;
+    let is_own = written_table.name() == own_name.name()
+        && match written_table.schema() {
+            Some(schema) => schema == own_name.schema(),
+            None => own_name.is_temporary() || own_name.schema() == context.schema(),
+        };
+    let table = match is_own {
+        true => own_name.clone(),
+        false => context.search_path().find(catalog, &written_table),
+    };
+    if table.is_temporary() && !own_name.is_temporary() {
+        return Err(Error::invalid(format!(
+            "the foreign key refers to {table}, which is temporary and ends with the session; refer to another table"
+        ))
+        .with_sqlstate(SqlState::InvalidTableDefinition));
+    }
     let referenced = catalog
         .table(&table)
         .filter(|_| catalog.is_visible_to(&table, &context.rights));
     let (schema, declarations) = match referenced {
-        _ if table == *own_name => (own_schema, own_declarations),
+        _ if is_own => (own_schema, own_declarations),
         Some(referenced) => (referenced.schema().as_ref(), referenced.declarations()),
         None => return Err(catalog.no_such_table(&table, &context.rights)),
     };

@@ -13,6 +13,7 @@ use volary_exec::text_casts::{is_own_cast, is_read_by_own_cast};
 use volary_flight_proto::Result;
 
 use crate::sql::names::{WrittenName, identifier};
+use crate::sql::search_path::SearchPath;
 use crate::sql::syntax::{parse_expression, parse_query};
 use crate::sql::types::DURATION;
 use crate::sql_type::fraction_digits;
@@ -23,18 +24,18 @@ const NULL: Expr = Expr::Value(ValueWithSpan {
 });
 
 /// Adds the columns that the INSERT leaves out and that have defaults. Replaces DEFAULT within
-/// VALUES, and DEFAULT VALUES, by the defaults. `schema` is the current schema of the session. If
-/// the rows come from a query, returns the expressions that have to be selected behind the columns
-/// of the query.
+/// VALUES, and DEFAULT VALUES, by the defaults. `path` says where the table is looked up. If the
+/// rows come from a query, returns the expressions that have to be selected behind the columns of
+/// the query.
 ///
 /// # Errors
 /// `DATA_LOSS` if a default in the catalog cannot be parsed.
 pub(in crate::engine) fn fill_in(
     catalog: &CatalogState,
-    schema: &str,
+    path: &SearchPath,
     insert: &mut Insert,
 ) -> Result<Vec<Expr>> {
-    let Some(table) = target(catalog, schema, insert) else {
+    let Some(table) = target(catalog, path, insert) else {
         return Ok(Vec::new());
     };
     if insert.source.is_none() && insert.columns.is_empty() && insert.assignments.is_empty() {
@@ -77,10 +78,10 @@ pub(in crate::engine) fn fill_in(
 /// does not have.
 pub(in crate::engine) fn listed_types(
     catalog: &CatalogState,
-    schema: &str,
+    path: &SearchPath,
     insert: &Insert,
 ) -> Vec<Option<DataType>> {
-    let Some(table) = target(catalog, schema, insert) else {
+    let Some(table) = target(catalog, path, insert) else {
         return Vec::new();
     };
     let listed = listed_columns(table, insert).into_iter();
@@ -161,11 +162,11 @@ fn explicit_cast(item: Expr, column: &DataType) -> Expr {
     }
 }
 
-fn target<'a>(catalog: &'a CatalogState, schema: &str, insert: &Insert) -> Option<&'a Table> {
+fn target<'a>(catalog: &'a CatalogState, path: &SearchPath, insert: &Insert) -> Option<&'a Table> {
     let TableObject::TableName(name) = &insert.table else {
         return None;
     };
-    let name = WrittenName::of_object(name).ok()?.in_schema(schema);
+    let name = path.find(catalog, &WrittenName::of_object(name).ok()?);
     let table = catalog.table(&name)?;
     Some(table.as_ref())
 }

@@ -76,6 +76,8 @@ pub(super) struct StatementKey {
     /// The user of the statement. `None` for users who may do everything.
     user: Option<String>,
     settings: Vec<(String, String)>,
+    /// The [number](CatalogState::temporary_names) of the temporary tables that the session has.
+    temporary_names: Option<u64>,
 }
 
 /// What is known about a statement.
@@ -92,7 +94,12 @@ enum CacheEntry {
 
 impl StatementKey {
     /// Creates the key of a statement of this session, whose user has these rights.
-    pub(super) fn new(session: &Session, rights: &Rights, sql: &str) -> Self {
+    pub(super) fn new(
+        session: &Session,
+        catalog: &CatalogState,
+        rights: &Rights,
+        sql: &str,
+    ) -> Self {
         let mut settings: Vec<_> = session.settings().into_iter().collect();
         settings.sort_unstable();
         let user = (!rights.is_unrestricted()).then(|| rights.user().to_owned());
@@ -100,6 +107,9 @@ impl StatementKey {
             sql: sql.to_owned(),
             user,
             settings,
+            temporary_names: session
+                .temporary_session()
+                .and_then(|session| catalog.temporary_names(session)),
         }
     }
 }

@@ -107,8 +107,8 @@ impl Fixture {
     }
 
     fn generic(&self, sql: &str) -> Option<MatchingPlan> {
-        let key = StatementKey::new(&self.session, self.session.rights(), sql);
         let catalog = self.engine.catalog.state();
+        let key = StatementKey::new(&self.session, &catalog, self.session.rights(), sql);
         self.engine.generic_plans.find(&catalog, &key)
     }
 

@@ -3,11 +3,12 @@
 //! only in a limited prefix of the file. Later unknown names are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{ArrayRef, BooleanBuilder, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
 use arrow::json::reader::Decoder;
 use bytes::{Buf, Bytes};
@@ -28,6 +29,9 @@ const NAME_SEARCH_RECORDS: usize = 1_000;
 /// Number of decompressed bytes after which the search for names ends.
 const NAME_SEARCH_BYTES: usize = 1 << 20;
 
+/// Number of bytes that are read from a local file at once.
+const CHUNK_BYTES: usize = 256 << 10;
+
 type ByteStream = BoxStream<'static, Result<Bytes, DataFusionError>>;
 
 /// A file that is read from its start.
@@ -45,6 +49,9 @@ pub(super) struct JsonReading {
     pub(super) schema: SchemaRef,
     /// Says whether names that are not in the schema are ignored. Otherwise they are refused.
     pub(super) ignores_unknown: bool,
+    /// Names of columns. The batches have another column for each of them, which says for each
+    /// record whether it has the name.
+    pub(super) with_presence: Arc<[String]>,
 }
 
 impl JsonFile {
@@ -86,8 +93,8 @@ impl JsonFile {
             .with_batch_size(batch_rows)
             .with_coerce_primitive(true)
             .with_strict_mode(!reading.ignores_unknown);
-        let file = self.clone();
-        stream::once(async move { file.open(builder).await })
+        let (file, presence) = (self.clone(), Presence::new(reading));
+        stream::once(async move { file.open(builder, presence).await })
             .try_flatten()
             .map_err(file_errors::explain_text_error)
             .boxed()
@@ -96,11 +103,16 @@ impl JsonFile {
     async fn open(
         self,
         builder: ReaderBuilder,
+        presence: Option<Presence>,
     ) -> Result<BoxStream<'static, Result<RecordBatch, DataFusionError>>, DataFusionError> {
         let result = self.store.get(&self.path).await?;
         Ok(match result.payload {
             // A local file is read directly. The store would return it in small pieces, each from
             // another thread.
+            GetResultPayload::File(file, _) if presence.is_some() => {
+                let bytes = chunks(self.compression.convert_read(file)?);
+                decode_records(builder.build_decoder()?, bytes, presence).boxed()
+            }
             GetResultPayload::File(file, _) => {
                 let reader = builder.build(BufReader::new(self.compression.convert_read(file)?))?;
                 stream::iter(reader).map_err(DataFusionError::from).boxed()
@@ -108,19 +120,92 @@ impl JsonFile {
             GetResultPayload::Stream(stored) => {
                 let stored = stored.map_err(DataFusionError::from).boxed();
                 let bytes = self.compression.convert_stream(stored)?;
-                decode_records(builder.build_decoder()?, bytes).boxed()
+                decode_records(builder.build_decoder()?, bytes, presence).boxed()
             }
         })
     }
+}
+
+/// Finds out which records have which names. arrow-json reads a name that is missing as NULL.
+struct Presence {
+    names: Arc<[String]>,
+    schema: SchemaRef,
+    /// The bytes of the records of the next batch.
+    records: Vec<u8>,
+}
+
+impl Presence {
+    /// Returns `None` if no names are asked for.
+    fn new(reading: &JsonReading) -> Option<Self> {
+        if reading.with_presence.is_empty() {
+            return None;
+        }
+        let fields = reading.schema.fields().iter().cloned();
+        let added = reading.with_presence.iter();
+        let added =
+            added.map(|name| Arc::new(Field::new(format!("has {name}"), DataType::Boolean, false)));
+        Some(Self {
+            names: Arc::clone(&reading.with_presence),
+            schema: Arc::new(Schema::new(fields.chain(added).collect::<Vec<_>>())),
+            records: Vec::new(),
+        })
+    }
+
+    /// Notes bytes that were decoded.
+    fn note_decoded(&mut self, bytes: &[u8]) {
+        self.records.extend_from_slice(bytes);
+    }
+
+    /// Adds the columns that say which records have which names, and begins the next batch.
+    fn complete(&mut self, batch: &RecordBatch) -> Result<RecordBatch, DataFusionError> {
+        let builder = || BooleanBuilder::with_capacity(batch.num_rows());
+        let mut found: Vec<_> = self.names.iter().map(|_| builder()).collect();
+        let records = serde_json::Deserializer::from_slice(&self.records);
+        let records = records.into_iter::<BTreeMap<String, IgnoredAny>>();
+        for record in records.take(batch.num_rows()) {
+            let record = record.map_err(|error| {
+                ArrowError::JsonError(format!("a record is not valid JSON: {error}"))
+            })?;
+            for (name, found) in self.names.iter().zip(&mut found) {
+                found.append_value(record.contains_key(name));
+            }
+        }
+        self.records.clear();
+        let mut columns = batch.columns().to_vec();
+        columns.extend(
+            found
+                .iter_mut()
+                .map(|found| Arc::new(found.finish()) as ArrayRef),
+        );
+        Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns)?)
+    }
+}
+
+/// Reads a file in pieces.
+fn chunks(mut file: impl Read + Send + 'static) -> ByteStream {
+    let next = move || {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        match file.read(&mut chunk) {
+            Ok(0) => None,
+            Ok(read) => {
+                chunk.truncate(read);
+                Some(Ok(Bytes::from(chunk)))
+            }
+            Err(error) => Some(Err(error.into())),
+        }
+    };
+    stream::iter(std::iter::from_fn(next)).boxed()
 }
 
 /// Decodes records from a stream of bytes as the bytes arrive.
 fn decode_records(
     decoder: Decoder,
     bytes: ByteStream,
+    presence: Option<Presence>,
 ) -> impl Stream<Item = Result<RecordBatch, DataFusionError>> {
-    let state = (decoder, bytes.fuse(), Bytes::new());
-    stream::try_unfold(state, |(mut decoder, mut bytes, mut rest)| async move {
+    let state = (decoder, bytes.fuse(), Bytes::new(), presence);
+    stream::try_unfold(state, |state| async move {
+        let (mut decoder, mut bytes, mut rest, mut presence) = state;
         loop {
             if rest.is_empty() {
                 let Some(chunk) = bytes.try_next().await? else {
@@ -129,21 +214,29 @@ fn decode_records(
                 rest = chunk;
             }
             let read = decoder.decode(&rest)?;
+            if let Some(presence) = &mut presence {
+                presence.note_decoded(&rest[..read]);
+            }
             rest.advance(read);
             // The decoder leaves bytes unread only if a batch is full.
             if !rest.is_empty() {
                 break;
             }
         }
-        let batch = decoder.flush()?;
-        Ok(batch.map(|batch| (batch, (decoder, bytes, rest))))
+        let Some(mut batch) = decoder.flush()? else {
+            return Ok(None);
+        };
+        if let Some(presence) = &mut presence {
+            batch = presence.complete(&batch)?;
+        }
+        Ok(Some((batch, (decoder, bytes, rest, presence))))
     })
 }
 
 #[cfg(test)]
 mod tests {
     use arrow::array::AsArray;
-    use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+    use arrow::datatypes::Int64Type;
     use object_store::PutPayload;
     use object_store::chunked::ChunkedStore;
     use object_store::memory::InMemory;
@@ -171,6 +264,7 @@ mod tests {
         JsonReading {
             schema: Arc::new(Schema::new(columns)),
             ignores_unknown: ignores_others,
+            with_presence: Arc::default(),
         }
     }
 

@@ -9,6 +9,7 @@ use volary_catalog::Table;
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::store::{is_web, object_store};
+use crate::load::defaults::Defaults;
 use crate::load::links::{is_link_loop, link_loop_error};
 use crate::load::roots::AllowedRoots;
 use crate::sql::copy::CopyFrom;
@@ -21,6 +22,8 @@ pub(super) struct CopyLocation<'a> {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) table: &'a Arc<Table>,
     pub(super) copy: &'a CopyFrom,
+    /// The values of columns that the files do not have.
+    pub(super) defaults: Defaults,
 }
 
 impl<'a> CopyLocation<'a> {
@@ -28,6 +31,7 @@ impl<'a> CopyLocation<'a> {
     ///
     /// # Errors
     /// The errors of [`AllowedRoots::admit`]. `INVALID_ARGUMENT` for a store of an unknown kind.
+    /// Also the errors of planning the defaults of the table.
     pub(super) fn open(
         roots: &AllowedRoots,
         state: &'a SessionState,
@@ -37,6 +41,7 @@ impl<'a> CopyLocation<'a> {
         let url = roots.admit(&copy.location)?;
         Ok(Self {
             store: object_store(state, &url)?,
+            defaults: Defaults::new(state, table)?,
             url,
             state,
             table,

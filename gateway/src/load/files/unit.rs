@@ -22,7 +22,6 @@ use super::format::Format;
 use super::json;
 use super::location::CopyLocation;
 use super::parquet::ParquetFile;
-use crate::load::defaults::Defaults;
 use crate::load::file_errors;
 use crate::load::fit::{self, ColumnMapping};
 use crate::load::lines::{LineNumbering, first_bad_record};
@@ -161,7 +160,7 @@ async fn csv_unit(
 }
 
 /// Returns the unit of a JSON file. A column of the table that is not in the first records may
-/// still occur in later records.
+/// still occur in later records. A record without the name of a column gets the column's default.
 async fn json_unit(
     location: &CopyLocation<'_>,
     compression: CompressionTypeVariant,
@@ -184,9 +183,12 @@ async fn json_unit(
         .collect();
     let columns = map_columns(location, &names)?;
     let schema = read_schema(location.table, &names, &columns, fit::is_parsed_type);
+    let (columns, with_default) = columns.with_presence(names.len());
+    let with_presence = with_default.into_iter().map(|column| names[column].clone());
     let reading = json::JsonReading {
         schema: Arc::clone(&schema),
         ignores_unknown: !location.copy.columns.is_empty(),
+        with_presence: with_presence.collect(),
     };
     Ok(ReadUnit {
         name: name.to_owned(),
@@ -206,7 +208,7 @@ fn map_columns(location: &CopyLocation<'_>, names: &[String]) -> Result<ColumnMa
     let table = location.table;
     let zone = SessionSettings::time_zone(location.state.config_options());
     let chosen = &location.copy.columns;
-    let defaults = Defaults::new(location.state, table)?;
+    let defaults = location.defaults.clone();
     let name = table.name().to_string();
     ColumnMapping::from_names(&name, table.schema(), names, chosen, zone, defaults)
 }

@@ -22,6 +22,7 @@ use volary_flight_proto::{Error, Result, SqlState};
 use super::argument::{check_planned, check_unplanned};
 use super::body::PlannedBody;
 use crate::sql::names::{WrittenName, identifier};
+use crate::sql::search_path::schema_behind_temporary;
 use crate::sql::syntax::{cast, parse_data_type, parse_expression};
 use crate::sql::tokens::is_keyword;
 
@@ -132,7 +133,8 @@ impl RelationPlanner for SavedQueries {
             return original(relation);
         };
         let catalog = &context.context_provider().options().catalog;
-        let name = written.in_schema(&catalog.default_schema);
+        let schema = catalog.default_schema.as_str();
+        let name = written.in_schema(schema_behind_temporary(schema).unwrap_or(schema));
         let Some(body) = self.get(&name) else {
             return original(relation);
         };

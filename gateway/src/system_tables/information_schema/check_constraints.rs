@@ -2,7 +2,7 @@ use volary_catalog::ConstraintKind;
 
 use super::super::column::Column;
 use super::constraints::constraints;
-use super::table::{InformationTable, ListedTable};
+use super::table::{InformationTable, Listed};
 
 pub(super) struct CheckConstraints;
 
@@ -26,19 +26,18 @@ impl InformationTable for CheckConstraints {
         Column::text("check_clause", |it| it.condition.clone()),
     ];
 
-    fn rows(listed: &[ListedTable]) -> Vec<ListedCheck> {
-        let checks =
-            constraints(listed)
-                .into_iter()
-                .filter_map(|constraint| match constraint.kind {
-                    ConstraintKind::Check { condition, .. } => Some(ListedCheck {
-                        catalog: constraint.catalog,
-                        schema: constraint.schema,
-                        name: constraint.name,
-                        condition,
-                    }),
-                    _ => None,
-                });
+    fn rows(listed: &Listed) -> Vec<ListedCheck> {
+        let checks = constraints(&listed.tables)
+            .into_iter()
+            .filter_map(|constraint| match constraint.kind {
+                ConstraintKind::Check { condition, .. } => Some(ListedCheck {
+                    catalog: constraint.catalog,
+                    schema: constraint.schema,
+                    name: constraint.name,
+                    condition,
+                }),
+                _ => None,
+            });
         checks.collect()
     }
 }

@@ -3,7 +3,7 @@ use volary_exec::intervals::INTERVAL;
 use volary_exec::uuids::UUID;
 
 use super::super::column::Column;
-use super::table::{InformationTable, ListedTable};
+use super::table::{InformationTable, Listed, ListedTable};
 use crate::sql_type::{fraction_digits, sql_type_name};
 
 pub(super) struct Columns;
@@ -19,6 +19,7 @@ pub(super) struct ListedColumn {
     default: Option<String>,
     data_type: DataType,
     is_nullable: bool,
+    comment: Option<String>,
 }
 
 impl InformationTable for Columns {
@@ -48,15 +49,17 @@ impl InformationTable for Columns {
         Column::optional_number("numeric_scale", |it| numeric(&it.data_type)?.scale),
         Column::optional_number("datetime_precision", |it| datetime_precision(&it.data_type)),
         Column::optional_text("interval_type", |_| None),
+        Column::optional_text("comment", |it| it.comment.clone()),
     ];
 
-    fn rows(listed: &[ListedTable]) -> Vec<ListedColumn> {
-        listed.iter().flat_map(columns).collect()
+    fn rows(listed: &Listed) -> Vec<ListedColumn> {
+        listed.tables.iter().flat_map(columns).collect()
     }
 }
 
 fn columns(table: &ListedTable) -> Vec<ListedColumn> {
     let defaults = table.declarations().map(|it| &it.defaults);
+    let comments = table.declarations().map(|it| &it.column_comments);
     let schema = table.columns();
     let columns = (1..).zip(schema.fields().iter().enumerate());
     let columns = columns.map(|(position, (index, field))| ListedColumn {
@@ -68,6 +71,7 @@ fn columns(table: &ListedTable) -> Vec<ListedColumn> {
         default: defaults.and_then(|it| it.get(&index).cloned()),
         data_type: field.data_type().clone(),
         is_nullable: field.is_nullable(),
+        comment: comments.and_then(|it| it.get(&index).cloned()),
     });
     columns.collect()
 }

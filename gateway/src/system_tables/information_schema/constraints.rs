@@ -27,16 +27,6 @@ impl ListedConstraint {
     pub(super) fn is_enforced(&self) -> bool {
         matches!(self.kind, ConstraintKind::Check { enforced: true, .. })
     }
-
-    /// Returns whether the constraint is a primary key or a unique key over these columns, in any
-    /// order.
-    pub(super) fn is_key_over(&self, columns: &[String]) -> bool {
-        matches!(
-            self.kind,
-            ConstraintKind::PrimaryKey | ConstraintKind::Unique
-        ) && self.columns.len() == columns.len()
-            && columns.iter().all(|column| self.columns.contains(column))
-    }
 }
 
 /// Returns the constraints of these tables.
@@ -63,17 +53,18 @@ fn listed_constraint(table: &ListedTable, constraint: &Constraint) -> ListedCons
 }
 
 /// Returns the key that a foreign key refers to, if the referenced columns are declared as a key.
-pub(super) fn referenced_key<'a>(
-    all: &'a [ListedConstraint],
+pub(super) fn referenced_key(
+    listed: &[ListedTable],
     constraint: &ListedConstraint,
-) -> Option<&'a ListedConstraint> {
+) -> Option<ListedConstraint> {
     let ConstraintKind::ForeignKey(key) = &constraint.kind else {
         return None;
     };
-    all.iter().find(|other| {
-        other.catalog == constraint.catalog
-            && other.schema == key.table.schema()
-            && other.table == key.table.name()
-            && other.is_key_over(&key.columns)
-    })
+    let referenced = listed.iter().find(|it| {
+        let name = it.table().map(|table| table.name());
+        it.catalog == constraint.catalog && name == Some(&key.table)
+    })?;
+    let declarations = referenced.declarations()?;
+    let key = declarations.key_over(&referenced.columns(), &key.columns)?;
+    Some(listed_constraint(referenced, key))
 }

@@ -2,7 +2,7 @@ use volary_catalog::ConstraintKind;
 
 use super::super::column::Column;
 use super::constraints::{ListedConstraint, constraints, referenced_key};
-use super::table::{InformationTable, ListedTable};
+use super::table::{InformationTable, Listed, ListedTable};
 
 pub(super) struct KeyColumnUsage;
 
@@ -36,17 +36,18 @@ impl InformationTable for KeyColumnUsage {
         Column::optional_number("position_in_unique_constraint", |it| it.referenced_position),
     ];
 
-    fn rows(listed: &[ListedTable]) -> Vec<KeyColumn> {
-        let all = constraints(listed);
+    fn rows(listed: &Listed) -> Vec<KeyColumn> {
+        let all = constraints(&listed.tables);
         let keys = all
             .iter()
             .filter(|it| !matches!(it.kind, ConstraintKind::Check { .. }));
-        keys.flat_map(|key| key_columns(&all, key)).collect()
+        let tables = &listed.tables;
+        keys.flat_map(|key| key_columns(tables, key)).collect()
     }
 }
 
-fn key_columns(all: &[ListedConstraint], key: &ListedConstraint) -> Vec<KeyColumn> {
-    let referenced = referenced_key(all, key);
+fn key_columns(listed: &[ListedTable], key: &ListedConstraint) -> Vec<KeyColumn> {
+    let referenced = referenced_key(listed, key);
     let columns = (1..).zip(&key.columns).map(|(position, column)| KeyColumn {
         catalog: key.catalog.clone(),
         schema: key.schema.clone(),
@@ -54,7 +55,9 @@ fn key_columns(all: &[ListedConstraint], key: &ListedConstraint) -> Vec<KeyColum
         key: key.name.clone(),
         column: column.clone(),
         position,
-        referenced_position: referenced.and_then(|it| referenced_position(key, it, position)),
+        referenced_position: referenced
+            .as_ref()
+            .and_then(|it| referenced_position(key, it, position)),
     });
     columns.collect()
 }

@@ -11,9 +11,11 @@ mod constraints;
 mod key_column_usage;
 /// Provides information_schema.referential_constraints: the foreign keys.
 mod referential_constraints;
+/// Provides information_schema.schemata: the schemas.
+mod schemata;
 /// Provides information_schema.sequences, which has no rows.
 mod sequences;
-/// Describes a table of the schema, and makes its rows when it is scanned.
+/// Describes a table of the schema, and makes its rows.
 mod table;
 /// Provides information_schema.table_constraints: the constraints.
 mod table_constraints;
@@ -28,10 +30,12 @@ use async_trait::async_trait;
 use datafusion::catalog::information_schema::{
     INFORMATION_SCHEMA_TABLES, InformationSchemaProvider,
 };
-use datafusion::catalog::{CatalogProviderList, SchemaProvider, TableFunction, TableProvider};
+use datafusion::catalog::{SchemaProvider, TableFunction, TableProvider};
 use datafusion::error::{DataFusionError, Result as DfResult};
 
-use table::{InformationTableEntry, InformationTableProvider};
+use super::made_table::MadeTable;
+pub(crate) use table::InformationSources;
+use table::{InformationRows, InformationTableEntry};
 
 /// The tables that are not DataFusion's.
 const TABLES: &[InformationTableEntry] = &[
@@ -39,6 +43,7 @@ const TABLES: &[InformationTableEntry] = &[
     InformationTableEntry::new::<columns::Columns>(),
     InformationTableEntry::new::<key_column_usage::KeyColumnUsage>(),
     InformationTableEntry::new::<referential_constraints::ReferentialConstraints>(),
+    InformationTableEntry::new::<schemata::Schemata>(),
     InformationTableEntry::new::<sequences::Sequences>(),
     InformationTableEntry::new::<table_constraints::TableConstraints>(),
     InformationTableEntry::new::<tables::Tables>(),
@@ -46,7 +51,7 @@ const TABLES: &[InformationTableEntry] = &[
 
 /// The schema `information_schema` of a statement.
 pub(crate) struct InformationSchema {
-    catalogs: Arc<dyn CatalogProviderList>,
+    sources: Arc<InformationSources>,
     of_datafusion: InformationSchemaProvider,
 }
 
@@ -57,15 +62,15 @@ impl fmt::Debug for InformationSchema {
 }
 
 impl InformationSchema {
-    /// Creates the schema for the tables of these catalogs and for these table functions.
+    /// Creates the schema from the sources of its rows, and for these table functions.
     pub(crate) fn new(
-        catalogs: Arc<dyn CatalogProviderList>,
+        sources: InformationSources,
         functions: HashMap<String, Arc<TableFunction>>,
     ) -> Self {
         Self {
-            of_datafusion: InformationSchemaProvider::new(Arc::clone(&catalogs))
+            of_datafusion: InformationSchemaProvider::new(Arc::clone(&sources.catalogs))
                 .with_table_functions(functions),
-            catalogs,
+            sources: Arc::new(sources),
         }
     }
 }
@@ -85,10 +90,10 @@ impl SchemaProvider for InformationSchema {
 
     async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
         match TABLES.iter().find(|table| table.name == name) {
-            Some(table) => Ok(Some(Arc::new(InformationTableProvider {
+            Some(table) => Ok(Some(Arc::new(MadeTable(InformationRows {
                 table: *table,
-                catalogs: Arc::clone(&self.catalogs),
-            }))),
+                sources: Arc::clone(&self.sources),
+            })))),
             None => self.of_datafusion.table(name).await,
         }
     }

@@ -2,7 +2,7 @@ use volary_catalog::ConstraintKind;
 
 use super::super::column::Column;
 use super::constraints::{constraints, referenced_key};
-use super::table::{InformationTable, ListedTable};
+use super::table::{InformationTable, Listed};
 
 pub(super) struct ReferentialConstraints;
 
@@ -41,8 +41,8 @@ impl InformationTable for ReferentialConstraints {
         Column::text("delete_rule", |it| it.delete_rule.to_owned()),
     ];
 
-    fn rows(listed: &[ListedTable]) -> Vec<Reference> {
-        let all = constraints(listed);
+    fn rows(listed: &Listed) -> Vec<Reference> {
+        let all = constraints(&listed.tables);
         let references = all.iter().filter_map(|constraint| {
             let ConstraintKind::ForeignKey(key) = &constraint.kind else {
                 return None;
@@ -51,7 +51,7 @@ impl InformationTable for ReferentialConstraints {
                 catalog: constraint.catalog.clone(),
                 schema: constraint.schema.clone(),
                 name: constraint.name.clone(),
-                referenced_key: referenced_key(&all, constraint)
+                referenced_key: referenced_key(&listed.tables, constraint)
                     .map(|it| (it.schema.clone(), it.name.clone())),
                 update_rule: key.on_update.as_sql(),
                 delete_rule: key.on_delete.as_sql(),

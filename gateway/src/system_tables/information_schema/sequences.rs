@@ -1,5 +1,5 @@
 use super::super::column::Column;
-use super::table::{InformationTable, ListedTable};
+use super::table::{InformationTable, Listed};
 
 /// There are no sequences. Tools such as Hibernate ask for them before anything else.
 pub(super) struct Sequences;
@@ -21,7 +21,7 @@ impl InformationTable for Sequences {
         Column::optional_text("cycle_option", |()| None),
     ];
 
-    fn rows(_: &[ListedTable]) -> Vec<()> {
+    fn rows(_: &Listed) -> Vec<()> {
         Vec::new()
     }
 }

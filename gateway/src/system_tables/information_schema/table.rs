@@ -4,16 +4,15 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
-use datafusion::catalog::{CatalogProviderList, Session, TableProvider};
-use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::catalog::{CatalogProviderList, TableProvider};
 use datafusion::error::Result as DfResult;
-use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_plan::ExecutionPlan;
-use volary_catalog::Declarations;
+use datafusion::logical_expr::TableType;
+use volary_catalog::{CatalogState, Declarations, RelationName, TEMPORARY_SCHEMA, Table};
+use volary_flight_proto::ids::SessionId;
 use volary_planner::table::ShardedTable;
 
 use super::super::column::Column;
-use crate::sql::names::INFORMATION_SCHEMA;
+use super::super::made_table::RowMaker;
 
 /// A table of the schema `information_schema`.
 pub(super) trait InformationTable: 'static {
@@ -26,8 +25,8 @@ pub(super) trait InformationTable: 'static {
     /// The columns, each with the function that takes its value from a row.
     const COLUMNS: &'static [Column<Self::Row>];
 
-    /// Returns the rows that describe these tables.
-    fn rows(listed: &[ListedTable]) -> Vec<Self::Row>;
+    /// Returns the rows that describe what is listed.
+    fn rows(listed: &Listed) -> Vec<Self::Row>;
 }
 
 /// A table or view that the user may see.
@@ -35,6 +34,7 @@ pub(super) struct ListedTable {
     pub(super) catalog: String,
     pub(super) schema: String,
     pub(super) name: String,
+    pub(super) comment: Option<String>,
     provider: Arc<dyn TableProvider>,
 }
 
@@ -49,10 +49,15 @@ impl ListedTable {
         self.provider.table_type()
     }
 
+    /// Returns the table of users. Returns `None` for a view and for a table of the system.
+    pub(super) fn table(&self) -> Option<&Table> {
+        let table = self.provider.downcast_ref::<ShardedTable>()?;
+        Some(table.table())
+    }
+
     /// Returns the declarations. Returns `None` for a view and for a table of the system.
     pub(super) fn declarations(&self) -> Option<&Declarations> {
-        let table = self.provider.downcast_ref::<ShardedTable>()?;
-        Some(table.table().declarations())
+        Some(self.table()?.declarations())
     }
 }
 
@@ -62,7 +67,7 @@ impl ListedTable {
 pub(super) struct InformationTableEntry {
     pub(super) name: &'static str,
     schema: fn() -> SchemaRef,
-    read: fn(&[ListedTable]) -> DfResult<RecordBatch>,
+    read: fn(&Listed) -> DfResult<RecordBatch>,
 }
 
 impl InformationTableEntry {
@@ -80,47 +85,90 @@ fn schema<T: InformationTable>() -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-fn read<T: InformationTable>(listed: &[ListedTable]) -> DfResult<RecordBatch> {
+fn read<T: InformationTable>(listed: &Listed) -> DfResult<RecordBatch> {
     let rows = T::rows(listed);
     let columns = T::COLUMNS.iter().map(|column| column.values(&rows));
     Ok(RecordBatch::try_new(schema::<T>(), columns.collect())?)
 }
 
-/// A table as DataFusion reads it. Its rows are made when it is scanned.
-pub(super) struct InformationTableProvider {
-    pub(super) table: InformationTableEntry,
-    pub(super) catalogs: Arc<dyn CatalogProviderList>,
+/// What the tables of the schema describe.
+pub(super) struct Listed {
+    /// All schemas, without `information_schema`.
+    pub(super) schemas: Vec<ListedSchema>,
+    /// All tables and views, without those of `information_schema`.
+    pub(super) tables: Vec<ListedTable>,
 }
 
-impl fmt::Debug for InformationTableProvider {
+/// A schema that the user may see.
+pub(super) struct ListedSchema {
+    pub(super) catalog: String,
+    pub(super) name: String,
+    pub(super) owner: Option<String>,
+    pub(super) comment: Option<String>,
+}
+
+/// Makes the rows of a table of the schema.
+pub(super) struct InformationRows {
+    pub(super) table: InformationTableEntry,
+    pub(super) sources: Arc<InformationSources>,
+}
+
+impl fmt::Debug for InformationRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InformationTableProvider")
+        f.debug_struct("InformationRows")
             .field("table", &self.table.name)
             .finish_non_exhaustive()
     }
 }
 
-impl InformationTableProvider {
-    /// Returns all tables and views, except those of `information_schema`.
-    async fn listed_tables(&self) -> DfResult<Vec<ListedTable>> {
-        let mut listed = Vec::new();
+#[async_trait]
+impl RowMaker for InformationRows {
+    fn schema(&self) -> SchemaRef {
+        (self.table.schema)()
+    }
+
+    async fn rows(&self) -> DfResult<RecordBatch> {
+        (self.table.read)(&self.sources.list().await?)
+    }
+}
+
+/// The sources of the rows of all tables of the schema.
+pub(crate) struct InformationSources {
+    /// The catalogs with the schemas, tables and views that the user may see.
+    pub(crate) catalogs: Arc<dyn CatalogProviderList>,
+    /// The catalog as of the start of the statement, which knows the comments.
+    pub(crate) state: Arc<CatalogState>,
+    /// The session whose temporary tables are shown.
+    pub(crate) session: Option<SessionId>,
+}
+
+impl InformationSources {
+    async fn list(&self) -> DfResult<Listed> {
+        let mut listed = Listed {
+            schemas: Vec::new(),
+            tables: Vec::new(),
+        };
         for catalog in self.catalogs.catalog_names() {
             let Some(schemas) = self.catalogs.catalog(&catalog) else {
                 continue;
             };
-            for schema in schemas.schema_names() {
-                let Some(tables) = schemas
-                    .schema(&schema)
-                    .filter(|_| schema != INFORMATION_SCHEMA)
-                else {
+            for name in schemas.schema_names() {
+                let Some(schema) = schemas.schema(&name) else {
                     continue;
                 };
-                for name in tables.table_names() {
-                    if let Some(provider) = tables.table(&name).await? {
-                        listed.push(ListedTable {
+                listed.schemas.push(ListedSchema {
+                    catalog: catalog.clone(),
+                    owner: schema.owner_name().map(str::to_owned),
+                    comment: self.state.schema(&name).and_then(|it| it.comment.clone()),
+                    name: name.clone(),
+                });
+                for table in schema.table_names() {
+                    if let Some(provider) = schema.table(&table).await? {
+                        listed.tables.push(ListedTable {
                             catalog: catalog.clone(),
-                            schema: schema.clone(),
-                            name,
+                            comment: self.comment(&name, &table),
+                            schema: name.clone(),
+                            name: table,
                             provider,
                         });
                     }
@@ -129,30 +177,16 @@ impl InformationTableProvider {
         }
         Ok(listed)
     }
-}
 
-#[async_trait]
-impl TableProvider for InformationTableProvider {
-    fn schema(&self) -> SchemaRef {
-        (self.table.schema)()
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::View
-    }
-
-    async fn scan(
-        &self,
-        _: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _: &[Expr],
-        _: Option<usize>,
-    ) -> DfResult<Arc<dyn ExecutionPlan>> {
-        let batch = (self.table.read)(&self.listed_tables().await?)?;
-        Ok(MemorySourceConfig::try_new_exec(
-            &[vec![batch]],
-            self.schema(),
-            projection.cloned(),
-        )?)
+    /// Returns the comment on a table or view.
+    fn comment(&self, schema: &str, name: &str) -> Option<String> {
+        let name = match self.session {
+            Some(session) if schema == TEMPORARY_SCHEMA => RelationName::temporary(session, name),
+            _ => RelationName::new(schema, name),
+        };
+        match self.state.table(&name) {
+            Some(table) => table.declarations().comment.clone(),
+            None => Some(self.state.view(&name)?.comment()?.to_owned()),
+        }
     }
 }

@@ -1,6 +1,6 @@
 use super::super::column::Column;
 use super::constraints::{ListedConstraint, constraints};
-use super::table::{InformationTable, ListedTable};
+use super::table::{InformationTable, Listed};
 
 pub(super) struct TableConstraints;
 
@@ -24,7 +24,7 @@ impl InformationTable for TableConstraints {
         }),
     ];
 
-    fn rows(listed: &[ListedTable]) -> Vec<ListedConstraint> {
-        constraints(listed)
+    fn rows(listed: &Listed) -> Vec<ListedConstraint> {
+        constraints(&listed.tables)
     }
 }

@@ -2,7 +2,7 @@ use datafusion::logical_expr::TableType;
 
 use super::super::column::Column;
 use super::names;
-use super::table::{InformationTable, ListedTable};
+use super::table::{InformationTable, Listed};
 use crate::sql::names::{CATALOG, INFORMATION_SCHEMA};
 
 pub(super) struct Tables;
@@ -13,6 +13,7 @@ pub(super) struct NamedTable {
     schema: String,
     name: String,
     table_type: TableType,
+    comment: Option<String>,
 }
 
 impl InformationTable for Tables {
@@ -25,20 +26,23 @@ impl InformationTable for Tables {
         Column::text("table_schema", |it| it.schema.clone()),
         Column::text("table_name", |it| it.name.clone()),
         Column::text("table_type", |it| kind(it.table_type).to_owned()),
+        Column::optional_text("comment", |it| it.comment.clone()),
     ];
 
-    fn rows(listed: &[ListedTable]) -> Vec<NamedTable> {
-        let listed = listed.iter().map(|table| NamedTable {
+    fn rows(listed: &Listed) -> Vec<NamedTable> {
+        let listed = listed.tables.iter().map(|table| NamedTable {
             catalog: table.catalog.clone(),
             schema: table.schema.clone(),
             name: table.name.clone(),
             table_type: table.table_type(),
+            comment: table.comment.clone(),
         });
         let own = names().map(|name| NamedTable {
             catalog: CATALOG.to_owned(),
             schema: INFORMATION_SCHEMA.to_owned(),
             name: name.to_owned(),
             table_type: TableType::View,
+            comment: None,
         });
         listed.chain(own).collect()
     }

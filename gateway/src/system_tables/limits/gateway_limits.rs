@@ -26,6 +26,7 @@ pub(super) const SPILLS: &str = "spills, or RESOURCE_EXHAUSTED";
 const FORGOTTEN: &str = "the least recently used one is forgotten";
 
 pub(super) const RUNNING: &str = "running statements";
+const TEMPORARY_TABLES: &str = "temporary tables and views";
 pub(super) const OPERATORS: &str = "memory of operators";
 pub(super) const MAX_RUNNING_PER_USER: &str = "gateway.query.max_running_per_user";
 pub(super) const QUERY_MEMORY: &str = "gateway.query.memory";
@@ -93,6 +94,22 @@ fn node_limits(config: &Config) -> Vec<GatewayLimit> {
             "the statement is planned again",
         )
         .with_setting("gateway.query.generic_plans"),
+        GatewayLimit::new(
+            "node",
+            TEMPORARY_TABLES,
+            config.temporary_tables.max_tables as u64,
+            "tables and views",
+            REFUSED,
+        )
+        .with_setting("gateway.temporary_tables.max_tables")
+        .with_quantity(LimitedQuantity::TemporaryTables),
+        bytes(
+            "rows of temporary tables",
+            config.temporary_tables.max_size.bytes(),
+            REFUSED,
+        )
+        .with_setting("gateway.temporary_tables.max_size")
+        .with_quantity(LimitedQuantity::TemporaryBytes),
         count(
             "polled statements",
             MAX_POLLED,
@@ -155,6 +172,22 @@ fn user_limits(config: &Config) -> Vec<GatewayLimit> {
             "log-ins",
             "each further one doubles the wait, up to a minute",
         ),
+        GatewayLimit::new(
+            "user",
+            TEMPORARY_TABLES,
+            config.temporary_tables.limits().tables_of_user() as u64,
+            "tables and views",
+            REFUSED,
+        )
+        .with_setting("gateway.temporary_tables.max_tables"),
+        GatewayLimit::new(
+            "user",
+            "rows of temporary tables",
+            config.temporary_tables.limits().bytes_of_user(),
+            "bytes",
+            REFUSED,
+        )
+        .with_setting("gateway.temporary_tables.max_size"),
         GatewayLimit::new(
             "session",
             "waiting statements",

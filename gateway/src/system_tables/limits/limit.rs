@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use volary_catalog::CatalogState;
 use volary_node::admission::Admission;
 use volary_node::memory::ProcessMemory;
 use volary_node::message_budget::MessageBudget;
@@ -22,7 +23,12 @@ pub(crate) struct LimitUsageSources {
 }
 
 impl LimitUsageSources {
-    fn measure(&self, counted: LimitedQuantity, statements: &Statements) -> u64 {
+    fn measure(
+        &self,
+        counted: LimitedQuantity,
+        statements: &Statements,
+        catalog: &CatalogState,
+    ) -> u64 {
         let in_use = match counted {
             LimitedQuantity::Running => self.places.running(),
             LimitedQuantity::Waiting => self.places.waiting(),
@@ -30,6 +36,8 @@ impl LimitUsageSources {
             LimitedQuantity::OperatorBytes => statements.memory_bytes(),
             LimitedQuantity::ProcessBytes => ProcessMemory::this().in_use(),
             LimitedQuantity::MessageBytes => self.message_budget.bytes(),
+            LimitedQuantity::TemporaryTables => catalog.temporary_usage().tables,
+            LimitedQuantity::TemporaryBytes => return catalog.temporary_usage().bytes,
         };
         in_use as u64
     }
@@ -44,6 +52,8 @@ pub(super) enum LimitedQuantity {
     OperatorBytes,
     ProcessBytes,
     MessageBytes,
+    TemporaryTables,
+    TemporaryBytes,
 }
 
 /// A limit of a gateway.
@@ -136,10 +146,15 @@ impl GatewayLimit {
         }
     }
 
-    pub(super) fn in_use(&self, usage: &LimitUsageSources, statements: &Statements) -> Option<u64> {
+    pub(super) fn in_use(
+        &self,
+        usage: &LimitUsageSources,
+        statements: &Statements,
+        catalog: &CatalogState,
+    ) -> Option<u64> {
         let node_usage = || {
             let counted = self.quantity?;
-            Some(usage.measure(counted, statements))
+            Some(usage.measure(counted, statements, catalog))
         };
         self.user
             .as_ref()

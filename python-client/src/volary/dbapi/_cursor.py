@@ -193,8 +193,8 @@ class Cursor:
         """Writes Arrow data into a table, either all of its rows or none, and returns their number.
 
         `data` is Arrow data of any library, a list of record batches, or a dataset of pyarrow. Columns are matched by
-        name. The only catalog is `volary`. The default of `db_schema_name` is the current schema of the session. There
-        are no temporary tables.
+        name. The only catalog is `volary`. The default of `db_schema_name` is the current schema of the session. A
+        `temporary` table belongs to the session: only this connection finds it, and it ends with the session.
         """
         self._begin()
         command = statement_ingest(

@@ -153,6 +153,26 @@ class DatabaseMetaDataTest {
   }
 
   @Test
+  void temporaryTablesOfThisConnectionAlone() throws SQLException {
+    run("CREATE TEMPORARY TABLE " + table + " (k BIGINT PRIMARY KEY)");
+    try (Connection other = cluster.connect()) {
+      assertThat(Rows.columns(metaData.getTables(null, "pg_temp", "%", null), "TABLE_SCHEM", "TABLE_NAME", "TABLE_TYPE"))
+          .containsExactly(List.of("pg_temp", table, "LOCAL TEMPORARY"));
+      String[] temporary = {"LOCAL TEMPORARY"};
+      assertThat(Rows.columns(metaData.getTables(null, null, "%", temporary), "TABLE_NAME")).containsExactly(List.of(table));
+      assertThat(Rows.columns(metaData.getColumns(null, "pg_temp", table, "%"), "COLUMN_NAME", "TYPE_NAME"))
+          .containsExactly(List.of("k", "BIGINT"));
+      assertThat(Rows.columns(metaData.getPrimaryKeys(null, "pg_temp", table), "COLUMN_NAME")).containsExactly(List.of("k"));
+      assertThat(Rows.columns(metaData.getSchemas(), "TABLE_SCHEM")).contains(List.of("pg_temp"));
+      assertThat(Rows.columns(metaData.getTableTypes(), "TABLE_TYPE")).contains(List.of("LOCAL TEMPORARY"));
+      assertThat(Rows.columns(other.getMetaData().getTables(null, "pg_temp", "%", null), "TABLE_NAME")).isEmpty();
+      assertThat(Rows.columns(other.getMetaData().getSchemas(), "TABLE_SCHEM")).doesNotContain(List.of("pg_temp"));
+    } finally {
+      run("DROP TEMPORARY TABLE " + table);
+    }
+  }
+
+  @Test
   void columns() throws SQLException {
     assertThat(
             Rows.columns(
