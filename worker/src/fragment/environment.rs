@@ -9,11 +9,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::prelude::SessionContext;
 use parking_lot::Mutex;
-use volary_exec::date_trunc::date_trunc;
-use volary_exec::instants;
-use volary_exec::math_order;
-use volary_exec::single_row::single_row;
-use volary_exec::timestamp_diff::timestamp_diff;
+use volary_exec::functions::{aggregates, scalar_functions};
 use volary_exec::value_limit::{self, ValueLimit};
 use volary_flight_proto::fragment::Fragment;
 use volary_node::memory::ByteLimit;
@@ -68,16 +64,11 @@ impl FragmentEnvironments {
         let state = session.state();
         let bounded =
             value_limit::bounded_functions(state.scalar_functions().values(), self.value_limit);
-        for function in bounded
-            .into_iter()
-            .chain(instants::functions())
-            .chain(math_order::functions())
-            .chain([date_trunc(), single_row(), timestamp_diff()])
-        {
+        for function in bounded.into_iter().chain(scalar_functions()) {
             session.register_udf(ScalarUDF::clone(&function));
         }
-        let aggregates = state.aggregate_functions().values();
-        for function in value_limit::bounded_aggregates(aggregates, self.value_limit) {
+        let available = state.aggregate_functions().values();
+        for function in aggregates(available, self.value_limit) {
             session.register_udaf(AggregateUDF::clone(&function));
         }
         let environment = session.task_ctx();
