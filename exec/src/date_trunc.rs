@@ -5,12 +5,9 @@
 use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
-use arrow::array::types::Int64Type;
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
-use arrow::compute::cast;
 use arrow::datatypes::{DataType, FieldRef, TimeUnit};
-use chrono::{DateTime, Datelike, Days, LocalResult, NaiveDateTime, TimeDelta, TimeZone, Timelike};
-use datafusion::common::{Result, ScalarValue, exec_datafusion_err, exec_err, internal_err};
+use chrono::{DateTime, Datelike, Days, NaiveDateTime, TimeZone, Timelike};
+use datafusion::common::{Result, exec_datafusion_err, internal_err};
 use datafusion::functions::datetime;
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
@@ -18,12 +15,10 @@ use datafusion::logical_expr::{
 };
 
 use crate::instants::is_utc;
-
-/// Most half hours by which clocks skip at once.
-const MAX_SKIPPED_HALF_HOURS: i32 = 48;
+use crate::local_time::{first_moment, map_times};
 
 /// Returns the function `date_trunc` for timestamps of all years.
-pub fn date_trunc() -> Arc<ScalarUDF> {
+pub(crate) fn date_trunc() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(DateTrunc(datetime::date_trunc())))
 }
 
@@ -72,13 +67,13 @@ impl ScalarUDFImpl for DateTrunc {
         let local_zone = zone.as_ref().filter(|zone| !is_utc(zone));
         match (period, local_zone) {
             (Some(period), None) if unit != TimeUnit::Nanosecond => {
-                truncate(times, &wanted, |time| period.begin_of(time, unit, None))
+                map_times(times, &wanted, |time| period.begin_of(time, unit, None))
             }
             (Some(period), Some(zone)) if unit != TimeUnit::Nanosecond => {
                 let zone: Tz = zone
                     .parse()
                     .map_err(|_| exec_datafusion_err!("there is no time zone \"{zone}\""))?;
-                truncate(times, &wanted, |time| {
+                map_times(times, &wanted, |time| {
                     period.begin_of(time, unit, Some(&zone))
                 })
             }
@@ -196,59 +191,6 @@ impl Period {
             Self::Year => date.with_day(1)?.with_month(1)?,
         };
         date.and_hms_opt(0, 0, 0)
-    }
-}
-
-/// Returns the moment at which clocks in the zone show `begin`. If they show it twice, it is the
-/// one with the offset of `within`, which is a time of the same period. If they skip it, it is the
-/// moment after the gap.
-fn first_moment(zone: &Tz, begin: NaiveDateTime, within: &DateTime<Tz>) -> Option<DateTime<Tz>> {
-    let mut local = begin;
-    for _ in 0..=MAX_SKIPPED_HALF_HOURS {
-        match zone.from_local_datetime(&local) {
-            LocalResult::Single(moment) => return Some(moment),
-            LocalResult::Ambiguous(earlier, later) => {
-                let is_later = later.naive_local() - later.naive_utc()
-                    == within.naive_local() - within.naive_utc();
-                return Some(if is_later && later <= *within {
-                    later
-                } else {
-                    earlier
-                });
-            }
-            LocalResult::None => local = local.checked_add_signed(TimeDelta::minutes(30))?,
-        }
-    }
-    None
-}
-
-fn truncate(
-    times: &ColumnarValue,
-    data_type: &DataType,
-    begin_of: impl Fn(i64) -> Option<i64>,
-) -> Result<ColumnarValue> {
-    let truncated = |times: &ArrayRef| -> Result<ArrayRef> {
-        let numbers = cast(times, &DataType::Int64)?;
-        let numbers = numbers.as_primitive::<Int64Type>().iter();
-        let begins = numbers.map(|time| match time {
-            None => Ok(None),
-            Some(time) => match begin_of(time) {
-                Some(begin) => Ok(Some(begin)),
-                None => exec_err!("the timestamp {time} is out of range"),
-            },
-        });
-        let begins: Int64Array = begins.collect::<Result<_>>()?;
-        Ok(cast(&begins, data_type)?)
-    };
-    match times {
-        ColumnarValue::Array(times) => Ok(ColumnarValue::Array(truncated(times)?)),
-        ColumnarValue::Scalar(time) => {
-            let time = truncated(&time.to_array()?)?;
-            debug_assert_eq!(time.len(), 1);
-            Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(
-                &time, 0,
-            )?))
-        }
     }
 }
 

@@ -102,10 +102,9 @@ pub fn functions() -> Vec<Arc<ScalarUDF>> {
             utc,
         }))
     });
-    in_utc
-        .into_iter()
-        .chain(with_templates(in_zone, 1))
-        .collect()
+    let mut functions = with_templates(in_utc, 0);
+    functions.extend(with_templates(in_zone, 1));
+    functions
 }
 
 /// Returns the name of the variant of a function that takes a time zone.

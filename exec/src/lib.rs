@@ -14,22 +14,40 @@ pub mod batches;
 /// Divides rows into hash buckets: a worker orders the rows of a fragment by bucket, so that a
 /// gateway can merge the rows of all workers piece by piece.
 pub mod buckets;
+/// Makes `+`, `-` and `*` of integers fail where they would wrap around.
+pub mod checked_arithmetic;
+/// Defines `sum`, which fails where it would wrap around.
+mod checked_sum;
 /// Prepares rows for clients, on a gateway or on a worker: in the types that were announced, and in
 /// messages that clients accept.
 pub mod client_rows;
+/// Defines `date_bin` for timestamps of all years.
+mod date_bin;
+/// Defines `date_part`, which returns seconds with their fraction.
+mod date_part;
 /// Defines `date_trunc` for timestamps of all years.
-pub mod date_trunc;
+mod date_trunc;
+/// Defines `from_unixtime`, which returns instants.
+mod from_unixtime;
+/// Lists the functions that are defined here, for gateways and workers.
+pub mod functions;
 /// Defines the type of instants, and the functions that read them in a time zone.
 pub mod instants;
 /// Defines the lengths of intervals, by which they are compared.
 pub mod intervals;
+/// Defines `ceil`, `floor` and `trunc` of integers.
+mod integer_rounding;
 /// Defines an expression that gateways and workers share: it tests whether a key is in a set of
 /// keys.
 pub mod key_set;
 /// Decides how long rows wait for more rows to make a larger batch.
 pub mod linger;
+/// Converts between instants and the times that clocks show.
+mod local_time;
+/// Defines `map_extract`, which returns nothing for a key that a map does not have.
+mod map_extract;
 /// Tells the order of the values of mathematical functions.
-pub mod math_order;
+mod math_order;
 /// Reserves memory for large batches on their way to a client or another node.
 mod outgoing;
 /// Provides functions that PostgreSQL has and DataFusion lacks, or has in another form.
@@ -45,7 +63,7 @@ pub mod single_row;
 /// Casts between texts and the types that Arrow does not read or write as texts.
 pub mod text_casts;
 /// Defines `timestampdiff`, which counts the units between two timestamps.
-pub mod timestamp_diff;
+mod timestamp_diff;
 /// Defines `to_timestamp` for texts of all years.
 mod to_timestamp;
 /// Pushes filters down without mistaking one column for another.

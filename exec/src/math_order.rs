@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
 
 /// Returns the functions that have no value for some numbers. Their values have no known order
 /// where DataFusion fails to tell it.
-pub fn functions() -> [Arc<ScalarUDF>; 9] {
+pub(crate) fn functions() -> [Arc<ScalarUDF>; 9] {
     [
         math::acos(),
         math::acosh(),

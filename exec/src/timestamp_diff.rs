@@ -13,7 +13,7 @@ const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
 /// Returns the function `timestampdiff(unit, begin, end)` of JDBC and ODBC: the number of whole
 /// units between two timestamps. It is negative if `end` comes before `begin`.
-pub fn timestamp_diff() -> Arc<ScalarUDF> {
+pub(crate) fn timestamp_diff() -> Arc<ScalarUDF> {
     let types = vec![DataType::Utf8, TIMESTAMP, TIMESTAMP];
     Arc::new(ScalarUDF::from(TimestampDiff(Signature::exact(
         types,

@@ -224,7 +224,7 @@ impl SqlState {
             Self::DivisionByZero
         } else if text.contains("Cannot cast string") {
             Self::InvalidTextRepresentation
-        } else if text.contains("Can't cast value") {
+        } else if text.contains("Can't cast value") || text.contains("verflow") {
             Self::NumericValueOutOfRange
         } else {
             Self::DataException

@@ -18,6 +18,7 @@ use datafusion::logical_expr::{Expr, Filter, LogicalPlan, lit};
 use datafusion::physical_expr::intervals::utils::is_operator_supported;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner as _};
+use volary_exec::checked_arithmetic::check_plan;
 
 /// Maximum number of parts of a condition for which the number of passing rows is estimated.
 const MAX_ESTIMATED_PARTS: usize = 256;
@@ -25,7 +26,8 @@ const MAX_ESTIMATED_PARTS: usize = 256;
 /// Number of parts of a comparison of a column with a value.
 const COMPARISON_PARTS: usize = 3;
 
-/// Makes DataFusion's physical plans, without estimates for filters with large conditions.
+/// Makes DataFusion's physical plans, without estimates for filters with large conditions, and with
+/// operators of integers that do not wrap around.
 #[derive(Debug)]
 pub struct LargeFilterPlanner;
 
@@ -36,7 +38,7 @@ impl QueryPlanner for LargeFilterPlanner {
         plan: &LogicalPlan,
         state: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = without_large_estimates(plan)?;
+        let plan = check_plan(without_large_estimates(plan)?)?;
         DefaultPhysicalPlanner::default()
             .create_physical_plan(&plan, state)
             .await

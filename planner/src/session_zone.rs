@@ -28,10 +28,12 @@ use volary_exec::rewrite::{has_part, rewrite_expressions};
 use crate::session_settings::SessionSettings;
 
 /// Functions of instants whose value depends on the time zone.
-const OF_LOCAL_TIME: [&str; 6] = [
+const OF_LOCAL_TIME: [&str; 8] = [
     "date_bin",
     "date_part",
     "date_trunc",
+    "generate_series",
+    "range",
     "to_char",
     "to_date",
     "to_local_time",
@@ -186,6 +188,9 @@ impl Zone {
         if TO_TIMESTAMP.contains(&name) {
             return self.rewrite_to_timestamp(call, schema);
         }
+        if name == "to_time" {
+            return self.rewrite_to_time(call, schema);
+        }
         if !OF_LOCAL_TIME.contains(&name) {
             return Ok(Transformed::no(Expr::ScalarFunction(call)));
         }
@@ -249,6 +254,25 @@ impl Zone {
             }
             _ => Ok(Transformed::no(Expr::ScalarFunction(call))),
         }
+    }
+
+    /// Returns a call of `to_time` that returns the time of day of an instant in the time zone of
+    /// the session.
+    fn rewrite_to_time(
+        &self,
+        mut call: ScalarFunction,
+        schema: &DFSchema,
+    ) -> Result<Transformed<Expr>> {
+        let Some(first) = call.args.first_mut() else {
+            return Ok(Transformed::no(Expr::ScalarFunction(call)));
+        };
+        let from = first.get_type(schema)?;
+        let DataType::Timestamp(unit, Some(zone)) = &from else {
+            return Ok(Transformed::no(Expr::ScalarFunction(call)));
+        };
+        let zoned = relabelled(std::mem::take(first), &from, *unit, &self.effective(zone));
+        *first = to_local_time(vec![zoned]);
+        Ok(Transformed::yes(Expr::ScalarFunction(call)))
     }
 
     /// Returns a call of the variant of `function` that takes the time zone of the session.

@@ -221,6 +221,8 @@ impl ScalarUDFImpl for BoundedFunction {
     fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         if padding::is_padding(self.name()) {
             padding::without_negative_lengths(&mut args)?;
+        } else if self.name() == "array_resize" {
+            padding::check_list_lengths(&args)?;
         }
         // The planner treats an error as a reason to leave the call as it is.
         if folding::is_out_of_time() {

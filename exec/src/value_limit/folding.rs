@@ -16,6 +16,8 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
+use crate::checked_arithmetic::check_constants;
+
 /// Size in bytes above which a value is not computed while a statement is planned.
 pub(super) const MAX_BYTES: u64 = 64 << 10;
 /// Number of steps above which a call is not computed while a statement is planned. They take about
@@ -73,7 +75,7 @@ pub(super) fn is_out_of_time() -> bool {
     UNTIL.get().is_some_and(|until| Instant::now() >= until)
 }
 
-/// A rule that computes constants, except for large ones.
+/// A rule that computes constants, except for large ones and for those that would wrap around.
 #[derive(Debug)]
 pub struct SmallConstantFolding(Arc<dyn OptimizerRule + Send + Sync>);
 
@@ -102,7 +104,13 @@ impl OptimizerRule for SmallConstantFolding {
         // The rule is needed even if no time is left: it also replaces calls that cannot be
         // executed, such as `arrow_cast`.
         let _folding = FoldingGuard::begin(BUDGET.get().for_statement(statement));
-        self.0.rewrite(plan, config)
+        let checked = check_constants(plan)?;
+        let rewritten = self.0.rewrite(checked.data, config)?;
+        let is_changed = checked.transformed || rewritten.transformed;
+        Ok(Transformed {
+            transformed: is_changed,
+            ..rewritten
+        })
     }
 }
 

@@ -23,7 +23,7 @@ mod folding;
 mod growth;
 /// Merges partial states one by one, for an aggregate that reads only the first of several.
 mod one_state;
-/// Corrects the lengths that texts are padded to.
+/// Corrects the lengths that texts are padded to, and checks those of lists.
 mod padding;
 /// Estimates how long it takes to search for a pattern.
 mod pattern;
@@ -112,7 +112,7 @@ pub(crate) fn calls_bounded_function(expression: &Arc<dyn PhysicalExpr>) -> Resu
 
 /// Returns the `available` aggregates that may make one large value from many, with this limit for
 /// their value. Also returns corrected versions of the aggregates that lose partial states.
-pub fn bounded_aggregates<'a>(
+pub(crate) fn bounded_aggregates<'a>(
     available: impl IntoIterator<Item = &'a Arc<AggregateUDF>>,
     limit: ByteLimit,
 ) -> Vec<Arc<AggregateUDF>> {

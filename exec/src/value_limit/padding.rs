@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 
 /// Returns whether the function pads texts. Its arguments are the text, the length, and the
@@ -39,4 +39,22 @@ pub(super) fn without_negative_lengths(args: &mut ScalarFunctionArgs) -> Result<
         None => {}
     }
     Ok(())
+}
+
+/// Refuses negative lengths of lists. DataFusion calls them an internal error.
+///
+/// # Errors
+/// Fails for a negative length, and if the lengths are not integers.
+pub(super) fn check_list_lengths(args: &ScalarFunctionArgs) -> Result<()> {
+    let Some(lengths) = args.args.get(1) else {
+        return Ok(());
+    };
+    let lengths = lengths.cast_to(&DataType::Int64, None)?.to_array(1)?;
+    let lengths = lengths.as_primitive::<Int64Type>();
+    match lengths.iter().flatten().find(|length| *length < 0) {
+        Some(length) => {
+            exec_err!("a list cannot have the length {length}; give it 0 or more elements")
+        }
+        None => Ok(()),
+    }
 }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Field, Schema};
-use datafusion::common::{Result, exec_err};
+use datafusion::common::{Result, exec_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, Operator, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
@@ -24,8 +24,7 @@ pub(super) fn functions() -> impl Iterator<Item = TextMatch> {
     functions.map(|(operator, name)| TextMatch {
         operator,
         name,
-        // The planner has made the types of the operands equal.
-        signature: Signature::any(2, Volatility::Immutable),
+        signature: Signature::user_defined(Volatility::Immutable),
     })
 }
 
@@ -44,6 +43,13 @@ pub(super) struct TextMatch {
     signature: Signature,
 }
 
+fn is_text(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => is_text(values),
+        other => other.is_string() || other.is_binary() || other.is_null(),
+    }
+}
+
 impl ScalarUDFImpl for TextMatch {
     fn name(&self) -> &'static str {
         self.name
@@ -51,6 +57,15 @@ impl ScalarUDFImpl for TextMatch {
 
     fn signature(&self) -> &Signature {
         &self.signature
+    }
+
+    fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
+        // The planner has made the types of the operands equal, unless a statement calls the
+        // function by its name.
+        if arg_types.len() != 2 || !arg_types.iter().all(is_text) {
+            return plan_err!("{} takes a text and a pattern", self.name);
+        }
+        Ok(arg_types.to_vec())
     }
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {

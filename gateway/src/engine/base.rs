@@ -4,15 +4,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{FunctionRegistry, SessionStateBuilder, SessionStateDefaults};
 use datafusion::prelude::SessionConfig;
-use volary_exec::date_trunc::date_trunc;
-use volary_exec::instants;
-use volary_exec::intervals;
-use volary_exec::math_order;
-use volary_exec::postgres;
-use volary_exec::single_row::single_row;
-use volary_exec::text_casts;
-use volary_exec::timestamp_diff::timestamp_diff;
-use volary_exec::uuids::random_uuid;
+use volary_exec::functions::{aggregates, scalar_functions, window_functions};
 use volary_exec::value_limit::{self, BoundedFunctions, ValueLimit};
 use volary_flight_proto::Result;
 use volary_planner::aggregate_order::UnorderedAggregates;
@@ -90,27 +82,16 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
         parsed_types::bounded_functions(&defaults, config.query.max_type_depth);
     let bounded = functions.into_iter().chain(type_parsing_functions);
     let bounded = bounded.chain(type_building_functions);
-    let bounded = bounded.chain(instants::functions());
-    let bounded = bounded.chain(math_order::functions());
-    let bounded = bounded.chain(text_casts::functions());
-    let bounded = bounded.chain(postgres::functions());
-    let bounded = bounded
-        .chain([date_trunc(), single_row(), timestamp_diff()])
-        .chain([intervals::length(), random_uuid()]);
+    let bounded = bounded.chain(scalar_functions());
     let of_session = session_functions::functions(env!("CARGO_PKG_VERSION"));
     for function in bounded.chain(clock::functions()).chain(of_session) {
         state.register_udf(function)?;
     }
-    let reading: Vec<_> = state.scalar_functions().values().cloned().collect();
-    for function in postgres::with_templates(reading, 0) {
-        state.register_udf(function)?;
-    }
-    for function in postgres::window_functions() {
+    for function in window_functions() {
         state.register_udwf(function)?;
     }
-    let aggregates = SessionStateDefaults::default_aggregate_functions();
-    let bounded = value_limit::bounded_aggregates(&aggregates, config.query.value_limit());
-    for function in bounded.into_iter().chain(intervals::aggregates()) {
+    let defaults = SessionStateDefaults::default_aggregate_functions();
+    for function in aggregates(&defaults, config.query.value_limit()) {
         state.register_udaf(function)?;
     }
     Ok(state)

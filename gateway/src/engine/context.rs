@@ -19,6 +19,7 @@ use datafusion::sql::sqlparser::ast::{
     Ident, ObjectName, ObjectNamePart, Query, SetExpr, Statement as Ast, TableObject,
     visit_relations,
 };
+use futures::FutureExt;
 use parking_lot::Mutex;
 use volary_catalog::access::{Privilege, Rights};
 use volary_catalog::{
@@ -40,6 +41,7 @@ use super::temporary::SessionLife;
 use super::user_schemas::{CatalogSchemas, UserRelations, count_operators};
 use super::{Engine, Session, declarations, settings};
 use crate::cluster::Cluster;
+use crate::sql::function_clauses::Kind;
 use crate::sql::headings::{Marked, has_columns_beside_wildcards, name_columns};
 use crate::sql::names::{CATALOG, PUBLIC, SYSTEM, WrittenName, is_cluster_schema};
 use crate::sql::parse::{Statement, parse};
@@ -51,7 +53,7 @@ use crate::sql::session_statement::show_in_schema;
 use crate::sql::shape::ShapeLimits;
 use crate::sql::syntax::parse_query;
 use crate::sql::width;
-use crate::sql::{depth, expansion, unsupported};
+use crate::sql::{depth, expansion, function_clauses, merged_columns, unsupported};
 use crate::system_tables::{self, SystemSchema};
 
 /// Maximum depth of views that read other views.
@@ -526,6 +528,7 @@ impl StatementContext {
         };
         width::check(statement, self.shape.max_columns(), columns_of)?;
         self.shape.check_lists(statement)?;
+        function_clauses::check(statement, &|name, has_over| self.kind_of(name, has_over))?;
         unsupported::check_statement(statement)
     }
 
@@ -607,6 +610,21 @@ impl StatementContext {
             && functions.contains_key(reference.table())
     }
 
+    /// Returns what the function of a name is, with an OVER or without.
+    fn kind_of(&self, name: &str, has_over: bool) -> Option<Kind<'_>> {
+        if has_over && let Some(window) = self.state.window_functions().get(name) {
+            return Some(Kind::Window(window.name()));
+        }
+        if let Some(aggregate) = self.state.aggregate_functions().get(name) {
+            return Some(Kind::Aggregate {
+                name: aggregate.name(),
+                may_ignore_nulls: aggregate.supports_null_handling_clause(),
+            });
+        }
+        let is_scalar = self.state.scalar_functions().contains_key(name);
+        is_scalar.then_some(Kind::Scalar)
+    }
+
     fn rights_of_owner(&self, owner: Option<&str>) -> Result<Arc<Rights>> {
         // A view without an owner was made before there were users, when everybody could do
         // everything.
@@ -633,13 +651,16 @@ impl StatementContext {
         let state = state.as_ref();
         let again = has_columns_beside_wildcards(&statement).then(|| statement.clone());
         let view_text = defines_view(&statement).then(|| statement.to_string());
+        let columns_of = |query: Query| columns_of(state, query);
         name_columns(&mut statement, Marked::EqualNames)?;
+        merged_columns::rewrite(&mut statement, &columns_of)?;
         let mut plan = state.statement_to_plan(statement).await;
         if let Err(error) = &plan
             && has_equal_names(error)
             && let Some(mut again) = again
         {
             name_columns(&mut again, Marked::BesideWildcards)?;
+            merged_columns::rewrite(&mut again, &columns_of)?;
             plan = state.statement_to_plan(again).await;
         }
         let mut plan = rewrite_scalar_subqueries(plan.map_err(with_advice)?, state)?;
@@ -660,6 +681,15 @@ impl fmt::Debug for StatementContext {
             .field("query_id", &self.query_id)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the names of the columns of a query, or `None` if it cannot be planned.
+fn columns_of(state: &SessionState, query: Query) -> Option<Vec<String>> {
+    let statement = DfStatement::Statement(Box::new(Ast::Query(Box::new(query))));
+    // The tables of a statement are in memory, so planning waits for nothing.
+    let plan = state.statement_to_plan(statement).now_or_never()?.ok()?;
+    let columns = plan.schema().fields().iter();
+    Some(columns.map(|column| column.name().clone()).collect())
 }
 
 fn is_values(query: &Query) -> bool {

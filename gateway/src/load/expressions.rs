@@ -14,6 +14,7 @@ use datafusion::logical_expr::{EmptyRelation, Expr, LogicalPlan, Projection, Vol
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast::{ExprWithAlias, visit_relations};
+use volary_exec::checked_arithmetic::check_expression;
 use volary_exec::text_casts::cast_expression;
 use volary_flight_proto::{Error, Result};
 
@@ -126,6 +127,7 @@ pub(crate) fn plan(
     let simplifier = ExprSimplifier::new(context);
     let planned = projection.expr.into_iter().map(|expression| {
         let coerced = simplifier.coerce(expression.unalias(), &columns)?;
+        let coerced = check_expression(coerced, &columns)?;
         state.create_physical_expr(simplifier.simplify(coerced)?, &columns)
     });
     Ok(planned.collect::<DfResult<_>>()?)

@@ -135,11 +135,15 @@ fn rewrite_call(function: &mut Function) -> Result<Option<Expr>> {
         && let [time] = arguments.as_slice()
     {
         let part = call("date_part", vec![text(part), time.clone()]);
-        return Ok(Some(if name == "dayofweek" {
+        return Ok(Some(match name.as_str() {
             // In JDBC and ODBC, the week begins with day 1.
-            binary(part, BinaryOperator::Plus, number("1"))
-        } else {
-            part
+            "dayofweek" => binary(part, BinaryOperator::Plus, number("1")),
+            // There, a second has no fraction.
+            "second" => {
+                let whole = call("floor", vec![part]);
+                cast(CastKind::Cast, whole, DataType::Integer(None))
+            }
+            _ => part,
         }));
     }
     Ok(match (name.as_str(), arguments.as_slice()) {

@@ -161,7 +161,9 @@ fn set_alias(item: &mut SelectItem, name: String) {
     }
 }
 
-fn mark(name: &mut String, number: usize) {
+/// Marks the name of a column, so that it differs from other names. `number` is the number of the
+/// column in its SELECT list.
+pub(super) fn mark(name: &mut String, number: usize) {
     name.push(MARK);
     name.push_str(&number.to_string());
 }

@@ -18,12 +18,14 @@ pub(crate) mod expansion;
 mod foreign_functions;
 /// Rewrites words of other databases that sqlparser does not read.
 mod foreign_tokens;
+/// Refuses clauses of functions that the planner would ignore.
+pub(crate) mod function_clauses;
 /// Names the columns of results.
 pub(crate) mod headings;
 /// Parses KILL, in which sqlparser accepts only a number.
 mod kill;
-/// Refuses to read the columns that RIGHT and FULL JOIN merge.
-mod merged_columns;
+/// Rewrites joins with USING and NATURAL, so that their merged columns are those of SQL.
+pub(crate) mod merged_columns;
 /// Defines the names of the catalog and its schemas, and converts the names in statements.
 pub mod names;
 /// Measures how deep a statement's syntax tree will be, before the parser builds it.

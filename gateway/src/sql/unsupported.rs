@@ -1,19 +1,20 @@
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, ScalarValue};
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::{NullTreatment, WindowFunction};
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier, TableFactor};
 use volary_flight_proto::{Error, Result};
 
+use super::equal_names;
 use super::visit::{QueryVisitor, visit};
-use super::{equal_names, merged_columns};
 
 /// Refuses INTERSECT ALL and EXCEPT ALL, because DataFusion plans them as joins that ignore copies
-/// of rows (apache/datafusion#12955, #12956). Refuses the merged columns of RIGHT and FULL JOIN …
-/// USING, because they would be those of the left side alone (apache/datafusion#22881). Also
-/// refuses tables of equal names in one FROM, and TABLESAMPLE.
+/// of rows (apache/datafusion#12955, #12956). Also refuses tables of equal names in one FROM, and
+/// TABLESAMPLE.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
@@ -26,14 +27,9 @@ struct UnsupportedSyntax;
 impl QueryVisitor for UnsupportedSyntax {
     fn enter(&mut self, query: &Query) -> Result<()> {
         let mut sides = vec![query.body.as_ref()];
-        // The ORDER BY of a set operation knows only the names of the result's columns.
-        let mut order_by = query.order_by.as_ref();
         while let Some(side) = sides.pop() {
             match side {
-                SetExpr::Select(select) => {
-                    equal_names::check(select)?;
-                    merged_columns::check(select, order_by)?;
-                }
+                SetExpr::Select(select) => equal_names::check(select)?,
                 SetExpr::SetOperation {
                     op,
                     set_quantifier,
@@ -49,7 +45,6 @@ impl QueryVisitor for UnsupportedSyntax {
                             "{op} ALL is not supported; leave ALL out, or add row_number() OVER (PARTITION BY all columns) as a column to both sides before"
                         )));
                     }
-                    order_by = None;
                     sides.extend([left.as_ref(), right.as_ref()]);
                 }
                 _ => {}
@@ -74,10 +69,11 @@ impl QueryVisitor for UnsupportedSyntax {
     }
 }
 
-/// Refuses three kinds of plans:
+/// Refuses these kinds of plans:
 /// - Subqueries whose conditions on outer columns the planner would move, although they must stay
 ///   where they are.
 /// - Window functions that look ahead over NULLs.
+/// - The minimum and the maximum of maps, which have no order.
 /// - Operators that rely on unique keys although `unnest` repeats the keys.
 ///
 /// # Errors
@@ -88,6 +84,7 @@ pub(crate) fn check_plan(plan: &LogicalPlan) -> Result<()> {
         refused = refused.take().or(unnest_refusal(node)?);
         node.apply_expressions(|expression| {
             expression.apply(|part| {
+                refused = refused.take().or(map_order_refusal(part, node)?);
                 refused = refused.take().or(match part {
                     Expr::Exists(exists) => correlation_refusal(&exists.subquery.subquery, true)?,
                     Expr::InSubquery(in_subquery) => {
@@ -201,6 +198,40 @@ impl CorrelationWalk {
     }
 }
 
+/// Returns why a minimum or a maximum must be refused, or `None`.
+fn map_order_refusal(part: &Expr, node: &LogicalPlan) -> DfResult<Option<String>> {
+    let (name, arguments) = match part {
+        Expr::AggregateFunction(call) => (call.func.name(), &call.params.args),
+        Expr::WindowFunction(call) => (call.fun.name(), &call.params.args),
+        _ => return Ok(None),
+    };
+    if !matches!(name, "min" | "max") {
+        return Ok(None);
+    }
+    let columns = merge_schema(&node.inputs());
+    for argument in arguments {
+        if has_map(&argument.get_type(&columns)?) {
+            return Ok(Some(format!(
+                "{name} of a map is not supported, because maps have no order; compare its entries"
+            )));
+        }
+    }
+    Ok(None)
+}
+
+fn has_map(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Map(_, _) => true,
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _) => has_map(item.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_map(field.data_type())),
+        _ => false,
+    }
+}
+
 /// Returns why an operator above `unnest` must be refused, or `None`. DataFusion takes the keys of
 /// a grouped query for unique even above `unnest`, which repeats them (apache/datafusion#24787).
 fn unnest_refusal(plan: &LogicalPlan) -> DfResult<Option<String>> {
@@ -302,11 +333,6 @@ mod tests {
             ("SELECT 1 FROM public.facts, staging.facts".to_owned(), "same name"),
             ("SELECT 1 FROM public.facts, kinds AS facts".to_owned(), "same name"),
             ("SELECT lead(v, 2) IGNORE NULLS OVER (ORDER BY id) FROM facts".to_owned(), "lead"),
-            ("SELECT * FROM facts f RIGHT JOIN partners p USING (k)".to_owned(), "merged columns"),
-            ("SELECT f.v FROM facts f FULL JOIN partners p USING (k, o) WHERE upper(O) = 'x'".to_owned(), "merged columns"),
-            ("SELECT f.v FROM facts f FULL JOIN partners p USING (k) JOIN kinds x USING (k)".to_owned(), "merged columns"),
-            ("SELECT f.v FROM kinds x, (facts f NATURAL RIGHT JOIN partners p)".to_owned(), "merged columns"),
-            ("SELECT 1 FROM (SELECT max(v) FROM (SELECT k, f.v FROM facts f FULL JOIN partners p USING (k)) x) y".to_owned(), "merged columns"),
             ("SELECT lag(v, -2) IGNORE NULLS OVER (ORDER BY id) FROM facts".to_owned(), "lag"),
         ] {
             let refused = refusal(&sql).await;
@@ -328,7 +354,6 @@ mod tests {
             "SELECT k, count(*) FROM (SELECT k, unnest(make_array(v, o)) AS u FROM facts) x GROUP BY k",
             "SELECT facts.v FROM public.facts, public.facts AS f, kinds WHERE EXISTS (SELECT 1 FROM facts WHERE facts.k = f.k)",
             "SELECT * FROM facts f LEFT JOIN partners p USING (k)",
-            "SELECT f.v, coalesce(f.k, p.k) AS k, count(*) FROM facts f FULL JOIN partners p USING (k) GROUP BY f.v, f.k, p.k ORDER BY k",
             "SELECT o FROM facts INTERSECT SELECT o FROM partners EXCEPT SELECT o FROM kinds UNION ALL SELECT 1",
         ] {
             assert_eq!(refusal(sql).await, None, "{sql}");

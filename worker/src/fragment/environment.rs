@@ -9,15 +9,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::prelude::SessionContext;
 use parking_lot::Mutex;
-use volary_exec::date_trunc::date_trunc;
-use volary_exec::instants;
-use volary_exec::intervals;
-use volary_exec::math_order;
-use volary_exec::postgres;
-use volary_exec::single_row::single_row;
-use volary_exec::text_casts;
-use volary_exec::timestamp_diff::timestamp_diff;
-use volary_exec::uuids::random_uuid;
+use volary_exec::functions::{aggregates, scalar_functions, window_functions};
 use volary_exec::value_limit::{self, ValueLimit};
 use volary_flight_proto::fragment::Fragment;
 use volary_node::memory::ByteLimit;
@@ -72,27 +64,14 @@ impl FragmentEnvironments {
         let state = session.state();
         let bounded =
             value_limit::bounded_functions(state.scalar_functions().values(), self.value_limit);
-        for function in bounded
-            .into_iter()
-            .chain(instants::functions())
-            .chain(math_order::functions())
-            .chain(text_casts::functions())
-            .chain(postgres::functions())
-            .chain([date_trunc(), single_row(), timestamp_diff()])
-            .chain([intervals::length(), random_uuid()])
-        {
+        for function in bounded.into_iter().chain(scalar_functions()) {
             session.register_udf(ScalarUDF::clone(&function));
         }
-        let reading = state.scalar_functions().values().cloned();
-        for function in postgres::with_templates(reading, 0) {
-            session.register_udf(ScalarUDF::clone(&function));
-        }
-        for function in postgres::window_functions() {
+        for function in window_functions() {
             session.register_udwf(WindowUDF::clone(&function));
         }
-        let aggregates = state.aggregate_functions().values();
-        let bounded = value_limit::bounded_aggregates(aggregates, self.value_limit);
-        for function in bounded.into_iter().chain(intervals::aggregates()) {
+        let available = state.aggregate_functions().values();
+        for function in aggregates(available, self.value_limit) {
             session.register_udaf(AggregateUDF::clone(&function));
         }
         let environment = session.task_ctx();

@@ -1,0 +1,102 @@
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{Expr, Query, Visit, VisitMut, VisitorMut};
+use volary_flight_proto::{Error, Result};
+
+use super::scope::Scopes;
+use crate::sql::names::identifier;
+use crate::sql::visit::{QueryVisitor, visit_node};
+
+/// Replaces the names of merged columns by their values.
+pub(super) struct Replacer<'a, 'b> {
+    merged: HashMap<String, Expr>,
+    scopes: &'a mut Scopes<'b>,
+    /// The names that mean something else in the queries and lambda functions that are being
+    /// visited.
+    hidden: Vec<HashSet<String>>,
+}
+
+impl<'a, 'b> Replacer<'a, 'b> {
+    /// Creates a replacer of these columns.
+    pub(super) fn new(merged: HashMap<String, Expr>, scopes: &'a mut Scopes<'b>) -> Self {
+        Self {
+            merged,
+            scopes,
+            hidden: Vec::new(),
+        }
+    }
+
+    /// Replaces the columns in a part of a SELECT.
+    pub(super) fn replace(&mut self, node: &mut impl VisitMut) {
+        if !self.merged.is_empty() {
+            let _: ControlFlow<()> = VisitMut::visit(node, self);
+        }
+    }
+}
+
+impl VisitorMut for Replacer<'_, '_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        // The columns of the subquery come first. They need not be known if it names none of ours.
+        let hidden = if names_any(query, &self.merged) {
+            self.scopes.names_in(query)
+        } else {
+            HashSet::new()
+        };
+        self.hidden.push(hidden);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.hidden.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        if let Expr::Lambda(lambda) = expression {
+            let parameters = lambda.params.iter();
+            let names = parameters.map(|parameter| identifier(&parameter.name));
+            self.hidden.push(names.collect());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        match expression {
+            Expr::Lambda(_) => {
+                self.hidden.pop();
+            }
+            Expr::Identifier(name) => {
+                let name = identifier(name);
+                let is_hidden = self.hidden.iter().any(|names| names.contains(&name));
+                if let Some(value) = self.merged.get(&name)
+                    && !is_hidden
+                {
+                    *expression = value.clone();
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn names_any(node: &impl Visit, merged: &HashMap<String, Expr>) -> bool {
+    visit_node(node, &mut NameFinder(merged)).is_err()
+}
+
+/// A visitor that fails at the name of a merged column.
+struct NameFinder<'a>(&'a HashMap<String, Expr>);
+
+impl QueryVisitor for NameFinder<'_> {
+    fn expression(&mut self, expression: &Expr) -> Result<()> {
+        match expression {
+            Expr::Identifier(name) if self.0.contains_key(&identifier(name)) => {
+                Err(Error::invalid(identifier(name)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
