@@ -33,10 +33,10 @@ mod from_unixtime;
 pub mod functions;
 /// Defines the type of instants, and the functions that read them in a time zone.
 pub mod instants;
-/// Defines the lengths of intervals, by which they are compared.
-pub mod intervals;
 /// Defines `ceil`, `floor` and `trunc` of integers.
 mod integer_rounding;
+/// Defines the lengths of intervals, by which they are compared.
+pub mod intervals;
 /// Defines an expression that gateways and workers share: it tests whether a key is in a set of
 /// keys.
 pub mod key_set;

@@ -76,9 +76,9 @@ pub mod table;
 pub mod targets;
 /// Casts texts that are compared with UUIDs, intervals and durations.
 pub mod text_casts;
-/// Keeps the units of timestamps that meet dates and texts.
-mod time_types;
 /// Plans arithmetic with times, intervals and parameters that the planner refuses.
 pub mod time_arithmetic;
+/// Keeps the units of timestamps that meet dates and texts.
+mod time_types;
 /// Makes the units agree in comparisons of times.
 pub mod time_units;

@@ -355,7 +355,8 @@ impl StatementContext {
             && let Some(query) = insert.source.take_if(|query| !is_values(query))
         {
             let query = DfStatement::Statement(Box::new(Ast::Query(query)));
-            let types = declarations::insert::listed_types(&self.catalog, &self.search_path, insert);
+            let types =
+                declarations::insert::listed_types(&self.catalog, &self.search_path, insert);
             let rows = self.plan_with(&self.state, &self.search_path, query);
             let rows = declarations::insert::cast_columns(rows.await?, &types)?;
             let view = ViewTable::new(rows, None);
