@@ -37,7 +37,7 @@ use volary_planner::subqueries::single_row::rewrite_scalar_subqueries;
 
 use super::errors::{has_equal_names, with_advice};
 use super::session::Claimant;
-use super::temporary::SessionLife;
+use super::session_life::SessionLife;
 use super::user_schemas::{CatalogSchemas, UserRelations, count_operators};
 use super::{Engine, Session, declarations, settings};
 use crate::cluster::Cluster;

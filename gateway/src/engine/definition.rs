@@ -11,16 +11,16 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use volary_catalog::shard_key::check_key_type;
 use volary_catalog::{
-    Declarations, DefinitionKind, IfExists, NewView, RelationName, Table, TableDefinition, ViewKind,
+    Declarations, DefinitionKind, IfExists, NewView, RelationName, TableDefinition, ViewKind,
 };
 use volary_exec::instants::UTC;
 use volary_exec::intervals::INTERVAL;
-use volary_flight_proto::control::{DropTable, control};
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::context::StatementContext;
 use super::declarations::declare::WrittenDeclarations;
+use super::delete_files::delete_files;
 use super::errors::with_advice;
 use super::result_columns::{check_distinct_names, coerced_schema};
 use super::{Completion, Engine, temporary};
@@ -506,19 +506,6 @@ pub(super) async fn drop_relations(
             let dropping = catalog.drop_views(ViewKind::View, names, if_exists, by);
             Ok(dropping.await? > 0)
         }
-    }
-}
-
-/// Tells the workers of a dropped table to delete its files, without waiting for them.
-pub(super) fn delete_files(engine: &Engine, table: &Table) {
-    for worker in table.workers().to_vec() {
-        let (cluster, id) = (Arc::clone(&engine.cluster), table.id());
-        engine.runtimes.io().spawn(async move {
-            let command = control::Command::DropTable(DropTable { table_id: id.0 });
-            if let Err(error) = cluster.control(worker, command).await {
-                tracing::info!(%worker, table = %id, %error, "the worker deletes the table's files later");
-            }
-        });
     }
 }
 

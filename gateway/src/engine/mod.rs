@@ -12,6 +12,8 @@ pub mod context;
 mod declarations;
 /// Runs CREATE and DROP of tables, and CREATE VIEW.
 mod definition;
+/// Lets workers delete the files of dropped tables.
+mod delete_files;
 /// Turns DataFusion's errors into errors for users.
 mod errors;
 /// Gives the parameters in the frames of windows their values.
@@ -47,6 +49,8 @@ mod saved_query;
 mod schemas;
 /// Represents clients' sessions with their settings.
 pub mod session;
+/// Knows when a session was last used, and whether it was closed.
+mod session_life;
 /// Applies the settings of SET, RESET and SHOW.
 pub mod settings;
 /// Plans and runs one statement.

@@ -2,7 +2,8 @@ use volary_catalog::TEMPORARY_SCHEMA;
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::context::StatementContext;
-use super::{Engine, Session, definition};
+use super::delete_files::delete_files;
+use super::{Engine, Session};
 use crate::sql::names::{
     CATALOG, INFORMATION_SCHEMA, PUBLIC, SYSTEM, check_catalog, is_cluster_schema,
 };
@@ -37,7 +38,7 @@ pub(super) async fn run(
             let dropping = catalog.drop_schemas(names, if_exists, is_cascade, by);
             let dropped = dropping.await?;
             for table in dropped.iter().flatten() {
-                definition::delete_files(engine, table);
+                delete_files(engine, table);
             }
             Ok(dropped.is_some())
         }

@@ -9,8 +9,8 @@ use volary_flight_proto::Result;
 use volary_flight_proto::ids::SessionId;
 use volary_flight_proto::ticket::fingerprint;
 
+use super::session_life::SessionLife;
 use super::settings;
-use super::temporary::SessionLife;
 use super::transaction::TransactionTracker;
 use crate::sql::names::PUBLIC;
 

@@ -4,9 +4,8 @@
 //! the user is dropped, and when a gateway starts.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use volary_catalog::{RelationName, TEMPORARY_SCHEMA};
@@ -14,47 +13,14 @@ use volary_flight_proto::ids::SessionId;
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::context::StatementContext;
-use super::{Engine, Session, definition};
+use super::delete_files::delete_files;
+use super::session_life::SessionLife;
+use super::{Engine, Session};
 use crate::sql::names::WrittenName;
 
 /// Longest and shortest time between two searches for sessions that have ended.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// Knows when a session was last used, and whether it was closed. It lives as long as the gateway
-/// remembers the session or a statement of it runs.
-#[derive(Debug)]
-pub(super) struct SessionLife {
-    last_used: Mutex<Instant>,
-    is_closed: AtomicBool,
-}
-
-impl SessionLife {
-    /// Creates the life of a session that begins now.
-    pub(super) fn new() -> Self {
-        Self {
-            last_used: Mutex::new(Instant::now()),
-            is_closed: AtomicBool::new(false),
-        }
-    }
-
-    /// Notes that the session is used now.
-    pub(super) fn note_used(&self) {
-        *self.last_used.lock() = Instant::now();
-    }
-
-    fn close(&self) {
-        self.is_closed.store(true, Ordering::Relaxed);
-    }
-
-    fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Relaxed)
-    }
-
-    fn idle_time(&self) -> Duration {
-        self.last_used.lock().elapsed()
-    }
-}
 
 /// The sessions that have created temporary tables.
 #[derive(Debug, Default)]
@@ -104,7 +70,7 @@ impl Engine {
 
     async fn drop_temporary_tables_of(&self, sessions: BTreeSet<SessionId>) -> Result<()> {
         for table in self.catalog.drop_temporary(sessions).await? {
-            definition::delete_files(self, &table);
+            delete_files(self, &table);
         }
         Ok(())
     }
