@@ -86,20 +86,10 @@ pub fn cast_in_zone<E>(
     }
 }
 
-/// Returns the variants of `to_timestamp`, `to_timestamp_seconds` and so on that take a time zone
-/// before the other arguments. They read texts without an offset as times in that zone.
+/// Returns `to_timestamp`, `to_timestamp_seconds` and so on, and the variants of them that take a
+/// time zone before the other arguments. These read texts without an offset as times in that zone.
 pub fn functions() -> Vec<Arc<ScalarUDF>> {
-    let functions = [
-        datetime::to_timestamp as fn(&ConfigOptions) -> Arc<ScalarUDF>,
-        datetime::to_timestamp_seconds,
-        datetime::to_timestamp_millis,
-        datetime::to_timestamp_micros,
-        datetime::to_timestamp_nanos,
-    ];
-    let mut options = ConfigOptions::default();
-    plan_in_utc(&mut options);
-    let functions = functions.map(|function| {
-        let utc = function(&options);
+    let functions = of_utc().map(|utc| {
         let name = name_in_zone(utc.name());
         // The arguments after the zone are checked when the function is called.
         let signature = Signature::variadic_any(Volatility::Immutable);
@@ -109,7 +99,25 @@ pub fn functions() -> Vec<Arc<ScalarUDF>> {
             utc,
         }))
     });
-    with_templates(functions, 1)
+    let in_zones = with_templates(functions, 1);
+    let mut all = with_templates(of_utc(), 0);
+    all.extend(in_zones);
+    all
+}
+
+/// Returns `to_timestamp`, `to_timestamp_seconds` and so on, which read texts without an offset in
+/// UTC.
+fn of_utc() -> [Arc<ScalarUDF>; 5] {
+    let functions = [
+        datetime::to_timestamp as fn(&ConfigOptions) -> Arc<ScalarUDF>,
+        datetime::to_timestamp_seconds,
+        datetime::to_timestamp_millis,
+        datetime::to_timestamp_micros,
+        datetime::to_timestamp_nanos,
+    ];
+    let mut options = ConfigOptions::default();
+    plan_in_utc(&mut options);
+    functions.map(|function| function(&options))
 }
 
 /// Returns the name of the variant of a function that takes a time zone.

@@ -93,10 +93,6 @@ pub(super) fn base_state(config: &Config, runtime_env: Arc<RuntimeEnv>) -> Resul
     for function in bounded.chain(clock::functions()).chain(of_session) {
         state.register_udf(function)?;
     }
-    let reading: Vec<_> = state.scalar_functions().values().cloned().collect();
-    for function in postgres::with_templates(reading, 0) {
-        state.register_udf(function)?;
-    }
     for function in postgres::window_functions() {
         state.register_udwf(function)?;
     }

@@ -78,10 +78,6 @@ impl FragmentEnvironments {
         {
             session.register_udf(ScalarUDF::clone(&function));
         }
-        let reading = state.scalar_functions().values().cloned();
-        for function in postgres::with_templates(reading, 0) {
-            session.register_udf(ScalarUDF::clone(&function));
-        }
         for function in postgres::window_functions() {
             session.register_udwf(WindowUDF::clone(&function));
         }
