@@ -13,7 +13,7 @@ const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 ///
 /// - An interval or a duration times a number, or divided by one.
 /// - A timestamp plus or minus a number of days, which may have a fraction.
-/// - `? || ?` and `? + ?`, whose operands tell no type.
+/// - `? || ?` and `? + ?`, whose operands tell no type, and `? || number`.
 /// - `timestamp + ?` and `date + ?`: the parameter is an interval or a number of days, not another
 ///   time.
 #[derive(Debug)]
@@ -48,14 +48,20 @@ impl ExprPlanner for TimeArithmetic {
             set_type(&mut operation.right, &of_two_parameters);
             return Ok(PlannerResult::Original(operation));
         }
-        if !is_arithmetic {
-            return Ok(PlannerResult::Original(operation));
-        }
         let types = [&operation.left, &operation.right];
         let types = types.map(|operand| operand.get_type(schema).ok());
         let [Some(left), Some(right)] = types else {
             return Ok(PlannerResult::Original(operation));
         };
+        if !is_arithmetic {
+            // Other values become texts when they are joined to one.
+            if is_parameter[0] && !right.is_nested() && !right.is_string() {
+                set_type(&mut operation.left, &DataType::Utf8View);
+            } else if is_parameter[1] && !left.is_nested() && !left.is_string() {
+                set_type(&mut operation.right, &DataType::Utf8View);
+            }
+            return Ok(PlannerResult::Original(operation));
+        }
         let is_number =
             |data_type: &DataType, side: usize| data_type.is_numeric() || is_parameter[side];
         let planned = match operation.op {

@@ -68,6 +68,75 @@ CASES = {
     "SELECT id FROM ringed WHERE day > ?": ([pa.date32()], (DAY,), [(2,)]),
     "SELECT id FROM ringed WHERE day = CAST(? AS DATE)": ([pa.date32()], (DAY,), [(1,)]),
     "SELECT id FROM ringed WHERE (? IS NULL OR name = ?) AND id = 2": ([pa.string()] * 2, (None, "x"), [(2,)]),
+    "SELECT id FROM ringed WHERE (? IS NULL OR id = ?) AND id < 3 ORDER BY id": (
+        [pa.int64()] * 2,
+        (None, 7),
+        [(1,), (2,)],
+    ),
+    "SELECT id FROM ringed WHERE id = ? OR ? IS NULL ORDER BY id": ([pa.int64()] * 2, (1, 2), [(1,)]),
+    "SELECT sum(CASE WHEN id > ? THEN ? ELSE ? END) FROM ringed": (
+        [pa.int64(), pa.float64(), pa.float64()],
+        (1, 1, 0),
+        [(2,)],
+    ),
+    "SELECT id FROM ringed WHERE id = CASE WHEN id > ? THEN ? ELSE ? END ORDER BY id": (
+        [pa.int64()] * 3,
+        (2, 3, 1),
+        [(1,), (3,)],
+    ),
+    "SELECT round(?, ?), power(?, ?), abs(?)": (
+        [pa.float64(), pa.int64(), pa.float64(), pa.float64(), pa.float64()],
+        (1.25, 1, 2.0, 3.0, -1.5),
+        [(1.3, 8.0, 1.5)],
+    ),
+    "SELECT lag(id, ?, ?) OVER (ORDER BY id), ntile(?) OVER (ORDER BY id) FROM ringed ORDER BY id": (
+        [pa.int64()] * 3,
+        (1, 0, 3),
+        [(0, 1), (1, 2), (2, 3)],
+    ),
+    "SELECT id, count(*) OVER (ORDER BY id ROWS BETWEEN ? PRECEDING AND CURRENT ROW) FROM ringed WHERE id > ? "
+    "ORDER BY id": ([pa.int64()] * 2, (1, 0), [(1, 1), (2, 2), (3, 2)]),
+    "SELECT id FROM (SELECT id, row_number() OVER (ORDER BY id) AS n FROM ringed) x WHERE n BETWEEN ? AND ?": (
+        [pa.int64()] * 2,
+        (2, 2),
+        [(2,)],
+    ),
+    "SELECT v.a FROM (VALUES (?), (?)) v(a) JOIN ringed ON id = v.a": ([pa.int64()] * 2, (7, 2), [(2,)]),
+    "SELECT id FROM ringed WHERE (id, name) IN ((?, ?), (?, ?))": (
+        [pa.int64(), pa.string()] * 2,
+        (1, "kea", 2, "kea"),
+        [(1,)],
+    ),
+    "SELECT id FROM ringed WHERE ? BETWEEN id AND 2 ORDER BY id": ([pa.int64()], (1,), [(1,)]),
+    "SELECT id FROM ringed WHERE name LIKE ? ESCAPE '!'": ([pa.string()], ("k%",), [(1,)]),
+    "SELECT id FROM ringed WHERE name SIMILAR TO ?": ([pa.string()], ("(kea|kaka)",), [(1,)]),
+    "SELECT ? || ?, ? || id, -?, ? / ? FROM ringed WHERE id = 1": (
+        [pa.string()] * 3 + [pa.float64()] * 3,
+        ("a", "b", "c", 1, 7, 2),
+        [("ab", "c1", -1, 3)],
+    ),
+    "SELECT day + ? FROM ringed WHERE id = 1": ([pa.int64()], (1,), [(DAY + datetime.timedelta(days=1),)]),
+    # Drivers cannot convert a value to an interval. They send a text.
+    "SELECT CAST(day AS TIMESTAMP) + ? FROM ringed WHERE id = 1": (
+        [pa.string()],
+        ("1 day",),
+        [(datetime.datetime(2026, 1, 3),)],
+    ),
+    "SELECT day + ? * INTERVAL '1 day' FROM ringed WHERE id = 1": (
+        [pa.float64()],
+        (2,),
+        [(DAY + datetime.timedelta(days=2),)],
+    ),
+    "SELECT id FROM ringed WHERE date_trunc('month', day) = date_trunc('month', ?)": (
+        [pa.timestamp("ms")],
+        (datetime.datetime(2026, 2, 7),),
+        [(2,)],
+    ),
+    "SELECT id, name FROM ringed WHERE id = 1 UNION ALL SELECT ?, ? ORDER BY id": (
+        [pa.int64(), pa.string()],
+        (5, "kaka"),
+        [(1, "kea"), (5, "kaka")],
+    ),
     "SELECT id FROM ringed r WHERE id IN (SELECT id FROM ringed WHERE name = ? LIMIT ?)": (
         [pa.string(), pa.int64()],
         ("tui", 5),
@@ -101,6 +170,45 @@ def test_a_parameter_has_the_type_of_its_place(cursor, connection, statement):
 )
 def test_a_value_of_another_type_counts_as_a_literal_would(connection, statement, value, row):
     assert connection.sql(statement, [value]).rows() == [(row,)]
+
+
+def test_a_parameter_that_is_only_tested_for_null_takes_any_value(connection):
+    statement = "SELECT id FROM ringed WHERE ? IS NULL OR id = ?"
+    assert connection.sql(statement, ["any", 1]).rows() == [(1,)]
+
+
+@pytest.mark.parametrize("days", [1, 1.0, datetime.timedelta(days=1), "1 day"])
+def test_intervals_and_numbers_of_days_are_added_to_a_time(connection, days):
+    statement = "SELECT TIMESTAMP '2026-01-01 00:00:00' + ?"
+    assert connection.sql(statement, [days]).rows() == [(datetime.datetime(2026, 1, 2),)]
+
+
+@pytest.mark.parametrize("days", [1, datetime.timedelta(days=1)])
+def test_intervals_and_numbers_of_days_are_taken_from_a_time(connection, days):
+    statement = "SELECT TIMESTAMP '2026-01-02 00:00:00' - ?"
+    assert connection.sql(statement, [days]).rows() == [(datetime.datetime(2026, 1, 1),)]
+
+
+@pytest.mark.parametrize("rows", [-1, None, "many"])
+def test_a_frame_needs_a_number_of_rows(connection, rows):
+    statement = "SELECT count(*) OVER (ORDER BY id ROWS BETWEEN ? PRECEDING AND CURRENT ROW) FROM ringed"
+    with pytest.raises(volary.InvalidArgumentError, match="needs a number of rows"):
+        connection.sql(statement, [rows])
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT r.id FROM ringed r LEFT JOIN LATERAL (SELECT id FROM ringed s WHERE s.id < r.id LIMIT 1) x ON true",
+        "SELECT id FROM ringed r WHERE (id, 'kea') IN (SELECT id, name FROM ringed s WHERE s.id = r.id)",
+        "SELECT id FROM ringed WHERE (id, id) = (SELECT 1, 2)",
+        "SELECT id FROM ringed WHERE name LIKE 'a' ESCAPE 'bc'",
+        "{? = call f(1)}",
+    ],
+)
+def test_what_cannot_run_is_refused_when_it_is_prepared(cursor, statement):
+    with pytest.raises(Exception, match="not supported|ESCAPE takes one|only by IN"):
+        cursor.adbc_prepare(statement)
 
 
 def test_a_limit_that_is_no_number_is_refused(connection):

@@ -30,7 +30,7 @@ pub use interval::{divide_interval, interval_of_days, multiply_interval};
 pub use read_times::with_templates;
 pub use row_numbers::window_functions;
 
-/// Returns the functions that need no settings. [`with_templates`] makes the others.
+/// Returns the functions. [`crate::instants::functions`] returns those that read instants.
 pub fn functions() -> Vec<Arc<ScalarUDF>> {
     let mut functions = vec![
         multiply_interval(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, StringViewArray, StringViewBuilder};
 use arrow::compute::kernels::zip::zip;
-use arrow::compute::{not, nullif};
+use arrow::compute::{cast, not, nullif};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::config::ConfigOptions;
@@ -19,27 +19,13 @@ use super::date_template::DateTemplate;
 use super::rows::rows_of;
 use super::to_char::is_chrono;
 
-/// Functions whose arguments after the text are patterns.
-const NAMES: [&str; 6] = [
-    "to_date",
-    "to_timestamp",
-    "to_timestamp_micros",
-    "to_timestamp_millis",
-    "to_timestamp_nanos",
-    "to_timestamp_seconds",
-];
-
-/// Returns those of the functions that read times with patterns, such that they read templates of
-/// PostgreSQL, too. `before` is the number of arguments before the text.
+/// Returns functions that read times with patterns, such that they read templates of PostgreSQL,
+/// too. `before` is the number of arguments before the text.
 pub fn with_templates(
     functions: impl IntoIterator<Item = Arc<ScalarUDF>>,
     before: usize,
 ) -> Vec<Arc<ScalarUDF>> {
-    let is_meant = |function: &Arc<ScalarUDF>| {
-        let name = function.name();
-        NAMES.iter().any(|meant| name.starts_with(meant)) && !function.inner().is::<ReadTime>()
-    };
-    let functions = functions.into_iter().filter(is_meant);
+    let functions = functions.into_iter();
     let functions =
         functions.map(|function| Arc::new(ScalarUDF::from(ReadTime { function, before })));
     functions.collect()
@@ -102,7 +88,7 @@ impl ScalarUDFImpl for ReadTime {
             return self.function.invoke_with_args(args);
         }
         if let ColumnarValue::Scalar(pattern) = &args.args[pattern]
-            && pattern.try_as_str().flatten().is_none_or(is_chrono)
+            && pattern.try_as_str().flatten().is_some_and(is_chrono)
         {
             return self.function.invoke_with_args(args);
         }
@@ -127,10 +113,9 @@ impl ScalarUDFImpl for ReadTime {
         let others: ArrayRef = Arc::new(texts.clone());
         of_others.args[text] = ColumnarValue::Array(nullif(&others, &not(&are_chrono)?)?);
         of_others.arg_fields[text] = text_field();
-        let others = self
-            .function
-            .invoke_with_args(of_others)?
-            .into_array(rows)?;
+        let others = self.function.inner().invoke_with_args(of_others)?;
+        // DataFusion loses the time zone if the pattern is a column.
+        let others = cast(&others.into_array(rows)?, args.return_field.data_type())?;
         let own = own.into_array(rows)?;
         Ok(ColumnarValue::Array(zip(&are_chrono, &others, &own)?))
     }
@@ -157,7 +142,10 @@ impl ReadTime {
             ColumnarValue::Array(iso)
         };
         args.number_rows = rows;
-        self.function.invoke_with_args(args)
+        // DataFusion loses the time zone in some cases, such as NULL.
+        let wanted = Arc::clone(&args.return_field);
+        let read = self.function.inner().invoke_with_args(args)?;
+        read.cast_to(wanted.data_type(), None)
     }
 }
 

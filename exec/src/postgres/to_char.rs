@@ -25,7 +25,7 @@ use datafusion::logical_expr::{
 use volary_flight_proto::{Error, SqlState};
 
 use super::date_template::{DateTemplate, Moment};
-use super::number_template::NumberTemplate;
+use super::number_template::{MAX_DIGITS, NumberTemplate};
 use super::rows::{finish, rows_of};
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
@@ -114,6 +114,8 @@ impl ScalarUDFImpl for ToChar {
         let own = format_all(&value, own.as_string())?;
         let others = arrow::compute::nullif(&pattern, &not(&are_chrono)?)?;
         let mut args = args;
+        // DataFusion finds no pattern of a column for a constant value.
+        args.args[0] = ColumnarValue::Array(value);
         args.args[1] = ColumnarValue::Array(others);
         let others = self.with_chrono(args)?.into_array(rows)?;
         Ok(ColumnarValue::Array(zip(&are_chrono, &others, &own)?))
@@ -226,6 +228,8 @@ impl<'a> Numbers<'a> {
     /// Returns the number with so many digits after the point.
     fn round(&self, row: usize, number: &str, digits: usize) -> String {
         match self.floats {
+            // It has no digits, and is written as a number that does not fit.
+            Some(floats) if !floats.value(row).is_finite() => "#".repeat(MAX_DIGITS + 1),
             Some(floats) => format!("{:.digits$}", floats.value(row)),
             None => super::number_template::round_decimal(number, digits),
         }

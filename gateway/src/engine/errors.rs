@@ -2,6 +2,8 @@ use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
 use volary_flight_proto::{Error, ErrorCode, SqlState};
 
+use crate::sql::row_subqueries::ROWS;
+
 /// Maximum number of existing column names that an error lists if no name is close to the unknown
 /// one.
 const SHOWN_NAMES: usize = 8;
@@ -10,10 +12,18 @@ const SHOWN_NAMES: usize = 8;
 /// nearest names.
 pub(super) fn with_advice(error: DataFusionError) -> Error {
     match unknown_column(&error) {
+        Some((field, _)) if is_of_rewrite(field) => correlation_error(),
         Some((field, valid)) => no_such_column(field, valid),
         None if has_no_join(&error) => correlation_error(),
         None => without_report_advice(error.into()),
     }
+}
+
+/// Returns whether the optimizer looks for a column of the outer query in the query that takes the
+/// place of `(a, b) IN (SELECT …)`.
+fn is_of_rewrite(column: &Column) -> bool {
+    let relation = column.relation.as_ref();
+    relation.is_some_and(|relation| relation.table() == ROWS)
 }
 
 /// Returns whether the planner found no join that computes a subquery.

@@ -33,7 +33,7 @@ mod nesting;
 /// Parses text into a statement.
 pub mod parse;
 /// Rewrites comparisons of rows with subqueries, and arrays of the rows of a subquery.
-mod row_subqueries;
+pub(crate) mod row_subqueries;
 /// Parses and plans saved queries: queries with typed parameters that the catalog keeps by name.
 pub(crate) mod saved_query;
 /// Defines the statements that create and drop schemas.

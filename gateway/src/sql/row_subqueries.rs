@@ -3,15 +3,15 @@
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, FunctionArguments, GroupByExpr, JoinConstraint, JoinOperator,
-    OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, Value,
+    OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor, Value,
 };
 use volary_flight_proto::{Error, Result, SqlState};
 
-use super::names::name_in_public;
+use super::names::{identifier, name_in_public};
 use super::syntax::parse_expression;
 
 /// The name of the derived table that has the rows of a subquery.
-const ROWS: &str = "\"__rows\"";
+pub(crate) const ROWS: &str = "__rows";
 
 /// Rewrites `(a, b) IN (SELECT …)` in the conditions of a SELECT to EXISTS. A condition that is
 /// NULL leaves out the same rows as one that is false, so the planner can make it a join.
@@ -169,32 +169,106 @@ impl Membership {
 
     /// Returns the test of whether the row is equal to one of the subquery.
     fn exists(&self) -> String {
-        self.exists_where(|field, column| format!("{ROWS}.{column} = ({field})"))
+        self.exists_where(|field, column| format!("{column} = ({field})"))
     }
 
     /// Returns the test of whether the row is equal to one of the subquery, or would be if NULLs
     /// had values.
     fn may_exist(&self) -> String {
         self.exists_where(|field, column| {
-            format!("({ROWS}.{column} = ({field}) OR {ROWS}.{column} IS NULL OR ({field}) IS NULL)")
+            format!("({column} = ({field}) OR {column} IS NULL OR ({field}) IS NULL)")
         })
     }
 
     fn exists_where(&self, condition: impl Fn(&Expr, &str) -> String) -> String {
+        if let Some((select, columns)) = plain_columns(&self.rows, &self.fields) {
+            let conditions = self.fields.iter().zip(columns);
+            let conditions =
+                conditions.map(|(field, column)| condition(field, &column.to_string()));
+            let own = select.selection.iter().map(|own| format!("({own})"));
+            let conditions: Vec<_> = own.chain(conditions).collect();
+            let from: Vec<_> = select.from.iter().map(ToString::to_string).collect();
+            return format!(
+                "EXISTS (SELECT 1 FROM {} WHERE {})",
+                from.join(", "),
+                conditions.join(" AND ")
+            );
+        }
         let columns: Vec<_> = (0..self.fields.len())
             .map(|number| format!("\"__column_{number}\""))
             .collect();
         let conditions = self.fields.iter().zip(&columns);
         let conditions: Vec<_> = conditions
-            .map(|(field, column)| condition(field, column))
+            .map(|(field, column)| condition(field, &format!("\"{ROWS}\".{column}")))
             .collect();
         format!(
-            "EXISTS (SELECT 1 FROM ({}) AS {ROWS} ({}) WHERE {})",
+            "EXISTS (SELECT 1 FROM ({}) AS \"{ROWS}\" ({}) WHERE {})",
             self.rows,
             columns.join(", "),
             conditions.join(" AND ")
         )
     }
+}
+
+/// Returns the columns and the FROM of a query that is only a filter of tables. Its conditions may
+/// then be joined by those of the rows. The planner finds a join for them if the query reads columns
+/// of the outer one, but not if they are around the query. Returns `None` if a field of the row
+/// could mean a column of the query.
+fn plain_columns<'a>(rows: &'a Query, fields: &[Expr]) -> Option<(&'a Select, Vec<&'a Expr>)> {
+    let SetExpr::Select(select) = rows.body.as_ref() else {
+        return None;
+    };
+    if !is_filter(rows, select) {
+        return None;
+    }
+    let mut tables = Vec::new();
+    for from in &select.from {
+        let joined = from.joins.iter().map(|join| &join.relation);
+        for factor in std::iter::once(&from.relation).chain(joined) {
+            let TableFactor::Table { name, alias, .. } = factor else {
+                return None;
+            };
+            tables.push(match alias {
+                Some(alias) => identifier(&alias.name),
+                None => identifier(name.0.last()?.as_ident()?),
+            });
+        }
+    }
+    let is_outer = |field: &Expr| match field {
+        Expr::Value(_) => true,
+        Expr::CompoundIdentifier(parts) => parts
+            .first()
+            .is_some_and(|table| parts.len() == 2 && !tables.contains(&identifier(table))),
+        _ => false,
+    };
+    if !fields.iter().all(is_outer) {
+        return None;
+    }
+    let columns = select.projection.iter().map(|item| match item {
+        SelectItem::UnnamedExpr(column) | SelectItem::ExprWithAlias { expr: column, .. } => {
+            is_column(column).then_some(column)
+        }
+        _ => None,
+    });
+    Some((select, columns.collect::<Option<_>>()?))
+}
+
+/// Returns whether a query has only a FROM, a WHERE and a list of columns, beside an ORDER BY.
+fn is_filter(query: &Query, select: &Select) -> bool {
+    let is_grouped = !matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty());
+    query.with.is_none()
+        && query.limit_clause.is_none()
+        && select.distinct.is_none()
+        && !is_grouped
+        && select.having.is_none()
+        && select.qualify.is_none()
+}
+
+fn is_column(expression: &Expr) -> bool {
+    matches!(
+        expression,
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_)
+    )
 }
 
 fn is_row(expression: &Expr) -> bool {
@@ -232,6 +306,9 @@ fn array_of(rows: &Query) -> Result<String> {
                 .with_sqlstate(SqlState::SyntaxError),
         );
     }
+    if let Some(array) = array_in_place(rows) {
+        return Ok(array);
+    }
     let mut rows = rows.clone();
     let mut columns = vec!["\"__element\"".to_owned()];
     let mut order = Vec::new();
@@ -249,9 +326,60 @@ fn array_of(rows: &Query) -> Result<String> {
         format!(" ORDER BY {}", order.join(", "))
     };
     Ok(format!(
-        "coalesce((SELECT array_agg({ROWS}.\"__element\"{order}) FROM ({rows}) AS {ROWS} ({})), make_array())",
+        "coalesce((SELECT array_agg(\"{ROWS}\".\"__element\"{order}) FROM ({rows}) AS \"{ROWS}\" ({})), make_array())",
         columns.join(", ")
     ))
+}
+
+/// Returns the text of an expression that makes the array within the query itself, without another
+/// query around it. The planner finds a join for such a query if it reads columns of the outer one.
+/// Returns `None` if the query must be evaluated before.
+fn array_in_place(rows: &Query) -> Option<String> {
+    let SetExpr::Select(select) = rows.body.as_ref() else {
+        return None;
+    };
+    let [SelectItem::UnnamedExpr(element) | SelectItem::ExprWithAlias { expr: element, .. }] =
+        select.projection.as_slice()
+    else {
+        return None;
+    };
+    if !is_filter(rows, select) || !is_column(element) {
+        return None;
+    }
+    let mut keys = Vec::new();
+    if let Some(order_by) = &rows.order_by {
+        let OrderByKind::Expressions(by) = &order_by.kind else {
+            return None;
+        };
+        for key in by {
+            let mut key = key.clone();
+            let is_element = match (&key.expr, &select.projection[0]) {
+                (Expr::Value(number), _) => is_one(&number.value),
+                (Expr::Identifier(name), SelectItem::ExprWithAlias { alias, .. }) => {
+                    name.value == alias.value
+                }
+                _ => false,
+            };
+            if is_element {
+                key.expr = element.clone();
+            } else if !is_column(&key.expr) {
+                return None;
+            }
+            keys.push(key.to_string());
+        }
+    }
+    let order = if keys.is_empty() {
+        String::new()
+    } else {
+        format!(" ORDER BY {}", keys.join(", "))
+    };
+    let aggregate = parse_expression(&format!("array_agg({element}{order})")).ok()?;
+    let mut rows = rows.clone();
+    rows.order_by = None;
+    if let SetExpr::Select(select) = rows.body.as_mut() {
+        select.projection = vec![SelectItem::UnnamedExpr(aggregate)];
+    }
+    Some(format!("coalesce(({rows}), make_array())"))
 }
 
 /// Returns the key as it is known outside of the query. A key that is no column of the query
@@ -264,7 +392,7 @@ fn order_key(
     let SetExpr::Select(select) = rows.body.as_mut() else {
         return match &key.expr {
             Expr::Value(number) if is_one(&number.value) => {
-                key.expr = parse_expression(&format!("{ROWS}.\"__element\""))?;
+                key.expr = parse_expression(&format!("\"{ROWS}\".\"__element\""))?;
                 Ok(key)
             }
             _ => Err(unknown_order()),
@@ -295,7 +423,7 @@ fn order_key(
         }
         column
     };
-    key.expr = parse_expression(&format!("{ROWS}.{column}"))?;
+    key.expr = parse_expression(&format!("\"{ROWS}\".{column}"))?;
     Ok(key)
 }
 
@@ -343,6 +471,12 @@ mod tests {
             value.ends_with(" THEN NULL ELSE true END FROM t"),
             "{value}"
         );
+        let plain = "SELECT 1 FROM t WHERE (t.a, t.b) IN (SELECT x, u.y FROM u WHERE u.z = t.c)";
+        let exists = "EXISTS (SELECT 1 FROM u WHERE (u.z = t.c) AND x = (t.a) AND u.y = (t.b))";
+        assert_eq!(
+            rewritten(plain).unwrap(),
+            format!("SELECT 1 FROM t WHERE {exists}")
+        );
         for sql in [
             "SELECT 1 FROM t WHERE (a, b) IN (SELECT x FROM u)",
             "SELECT 1 FROM t WHERE (a, b) = (SELECT x, y FROM u)",
@@ -358,16 +492,20 @@ mod tests {
     fn an_array_has_the_order_of_its_query() {
         for (rows, expected) in [
             (
-                "SELECT x FROM u",
-                r#"array_agg("__rows"."__element") FROM (SELECT x FROM u) AS "__rows" ("__element")"#,
+                "SELECT x FROM u WHERE y = z",
+                "array_agg(x) FROM u WHERE y = z",
+            ),
+            (
+                "SELECT u.x AS w FROM u ORDER BY w DESC, y",
+                "array_agg(u.x ORDER BY u.x DESC, y) FROM u",
             ),
             (
                 "SELECT x AS z FROM u ORDER BY z DESC LIMIT 2",
                 r#"array_agg("__rows"."__element" ORDER BY "__rows"."__element" DESC) FROM (SELECT x AS z FROM u ORDER BY z DESC LIMIT 2) AS "__rows" ("__element")"#,
             ),
             (
-                "SELECT x FROM u ORDER BY y, x",
-                r#"array_agg("__rows"."__element" ORDER BY "__rows"."__order_1", "__rows"."__element") FROM (SELECT x, y FROM u ORDER BY y, x) AS "__rows" ("__element", "__order_1")"#,
+                "SELECT x + 1 FROM u ORDER BY y, x + 1",
+                r#"array_agg("__rows"."__element" ORDER BY "__rows"."__order_1", "__rows"."__element") FROM (SELECT x + 1, y FROM u ORDER BY y, x + 1) AS "__rows" ("__element", "__order_1")"#,
             ),
         ] {
             let array = rewritten(&format!("SELECT ARRAY({rows})")).unwrap();

@@ -142,7 +142,7 @@ impl Reader<'_> {
             Kind::IsoDayOfYear => self.found.iso_day_of_year = Some(number(3)?.0),
             Kind::DayOfWeek => {
                 let day = number(1)?.0;
-                self.found.iso_day = Some(if day == 1 { 7 } else { day - 1 });
+                self.found.iso_day = Some(if day == 1 { 7 } else { day.saturating_sub(1) });
             }
             Kind::IsoDayOfWeek => self.found.iso_day = Some(number(1)?.0),
             Kind::WeekOfYear => self.found.week_of_year = Some(number(2)?.0),
@@ -160,7 +160,8 @@ impl Reader<'_> {
                     return refuse(format!("there is no Y,YYY in '{}'", self.text));
                 }
                 self.skip_char();
-                self.found.year = Some(thousands * 1_000 + self.number(3, false)?.0);
+                let rest = self.number(3, false)?.0;
+                self.found.year = Some(thousands.saturating_mul(1_000).saturating_add(rest));
             }
             Kind::Year(digits) => {
                 let (year, written) = number(digits)?;
@@ -351,13 +352,16 @@ impl Found {
             return self.iso_date(i32::try_from(year).ok()?);
         }
         let year = match (self.year, self.century) {
-            (Some(year), Some(century)) if year < 100 => (century - 1) * 100 + year,
+            (Some(year), Some(century)) if year < 100 => century
+                .checked_sub(1)?
+                .checked_mul(100)?
+                .checked_add(year)?,
             (Some(year), _) => year,
-            (None, Some(century)) => (century - 1) * 100 + 1,
+            (None, Some(century)) => century.checked_sub(1)?.checked_mul(100)?.checked_add(1)?,
             (None, None) => i64::from(!self.is_before_christ),
         };
         let year = if self.is_before_christ {
-            1 - year
+            1_i64.checked_sub(year)?
         } else {
             year
         };

@@ -53,6 +53,11 @@ impl NumberTemplate {
             Some(digits) => ("-", digits),
             None => (" ", number),
         };
+        if !digits.starts_with(|digit: char| digit.is_ascii_digit()) {
+            let places = "#".repeat(self.fraction_digits);
+            text.push_str(&format!(" #.{places}####"));
+            return;
+        }
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
         let all = format!("{whole}{fraction}");
         let zeros = all.bytes().take_while(|digit| *digit == b'0').count();

@@ -12,7 +12,7 @@ use volary_flight_proto::Error;
 pub(super) use format::round_decimal;
 
 /// Most digits of a template.
-const MAX_DIGITS: usize = 1_000;
+pub(super) const MAX_DIGITS: usize = 1_000;
 
 /// A template for numbers.
 #[derive(Debug, PartialEq)]

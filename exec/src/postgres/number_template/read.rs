@@ -41,8 +41,7 @@ impl NumberTemplate {
             }
         }
         // A sign may stand behind the number.
-        reader.skip_if(|next| next == '>' || next == ' ');
-        if reader.rest.starts_with('-') {
+        if reader.rest.trim() == "-" {
             reader.is_negative = true;
         }
         reader.finish(text, self.shifted_digits)
