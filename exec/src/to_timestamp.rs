@@ -24,7 +24,7 @@ const DEFAULT_ZONE: &str = "UTC";
 
 /// Returns `to_timestamp` and its variants, which read texts without an offset in the time zone of
 /// the options.
-pub fn functions(options: &ConfigOptions) -> [Arc<ScalarUDF>; 5] {
+pub(crate) fn functions(options: &ConfigOptions) -> [Arc<ScalarUDF>; 5] {
     [
         function(
             datetime::to_timestamp(options),
