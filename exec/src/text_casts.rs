@@ -1,5 +1,5 @@
-//! Arrow does not cast between texts and UUIDs, nor from texts to durations, and it reads fewer
-//! forms of intervals than other databases write. The planner replaces these casts by the functions
+//! Arrow does not cast between texts and UUIDs, from views of bytes to UUIDs, or from texts to
+//! durations, and it reads fewer forms of intervals than other databases write. The planner replaces these casts by the functions
 //! of this module. Where rows are cast outside of plans, [`cast_column`] does the same.
 
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
     Cast, ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature, Volatility,
 };
+use uuid::Uuid;
 
 use crate::intervals::{self, INTERVAL, to_duration};
 use crate::uuids::{self, UUID};
@@ -111,13 +112,15 @@ fn duration_of(unit: TimeUnit) -> Conversion {
 }
 
 /// Returns the functions that stand for casts.
-pub fn functions() -> [Arc<ScalarUDF>; 9] {
+pub fn functions() -> [Arc<ScalarUDF>; 11] {
     const MICROS: Conversion = Conversion::IntervalToDuration(TimeUnit::Microsecond);
     const NANOS: Conversion = Conversion::IntervalToDuration(TimeUnit::Nanosecond);
     [
         (Conversion::UuidToText, Misfit::Error),
         (Conversion::TextToUuid, Misfit::Error),
         (Conversion::TextToUuid, Misfit::Null),
+        (Conversion::BytesToUuid, Misfit::Error),
+        (Conversion::BytesToUuid, Misfit::Null),
         (Conversion::TextToInterval, Misfit::Error),
         (Conversion::TextToInterval, Misfit::Null),
         (MICROS, Misfit::Error),
@@ -157,6 +160,7 @@ impl Misfit {
 enum Conversion {
     UuidToText,
     TextToUuid,
+    BytesToUuid,
     TextToInterval,
     TextToDuration(TimeUnit),
     IntervalToDuration(TimeUnit),
@@ -167,6 +171,9 @@ impl Conversion {
         match (from, to) {
             (uuid, text) if *uuid == UUID && text.is_string() => Some(Self::UuidToText),
             (text, uuid) if text.is_string() && *uuid == UUID => Some(Self::TextToUuid),
+            (bytes, uuid) if *uuid == UUID && *bytes != UUID && bytes.is_binary() => {
+                Some(Self::BytesToUuid)
+            }
             (text, interval) if text.is_string() && *interval == INTERVAL => {
                 Some(Self::TextToInterval)
             }
@@ -185,6 +192,7 @@ impl Conversion {
         match self {
             Self::UuidToText => "uuid_to_text",
             Self::TextToUuid => "text_to_uuid",
+            Self::BytesToUuid => "bytes_to_uuid",
             Self::TextToInterval => "text_to_interval",
             Self::TextToDuration(_) => "text_to_duration",
             Self::IntervalToDuration(TimeUnit::Nanosecond) => "interval_to_duration_nanos",
@@ -196,7 +204,7 @@ impl Conversion {
     fn result(self) -> DataType {
         match self {
             Self::UuidToText => DataType::Utf8,
-            Self::TextToUuid => UUID,
+            Self::TextToUuid | Self::BytesToUuid => UUID,
             Self::TextToInterval => INTERVAL,
             Self::TextToDuration(unit) | Self::IntervalToDuration(unit) => DataType::Duration(unit),
         }
@@ -209,6 +217,21 @@ impl Conversion {
                 let texts = cast(values, &DataType::Utf8View)?;
                 let parsed = parsed(texts.as_string_view(), misfit, "a UUID", uuids::parse);
                 uuids::from_uuids(parsed)
+            }
+            Self::BytesToUuid => {
+                let bytes = cast(values, &DataType::BinaryView)?;
+                let read = bytes.as_binary_view().iter().map(|bytes| {
+                    match (bytes, bytes.and_then(|bytes| Uuid::from_slice(bytes).ok())) {
+                        (Some(bytes), None) if misfit == Misfit::Error => {
+                            Err(ArrowError::CastError(format!(
+                                "Can't cast value of {} bytes to a UUID, which has 16",
+                                bytes.len()
+                            )))
+                        }
+                        (_, uuid) => Ok(uuid),
+                    }
+                });
+                uuids::from_uuids(read)
             }
             Self::TextToInterval => {
                 let texts = cast(values, &DataType::Utf8View)?;

@@ -26,10 +26,34 @@ pub const UUID_EXTENSION: &str = "arrow.uuid";
 /// The Arrow type of UUIDs.
 pub const UUID: DataType = DataType::FixedSizeBinary(UUID_BYTES);
 
-/// Reads a UUID from a text: 32 hexadecimal digits, with hyphens or without them, also in braces.
-/// Upper and lower case do not matter.
-pub fn parse(text: &str) -> Option<Uuid> {
-    Uuid::try_parse(text.trim()).ok()
+/// Number of hexadecimal digits of a UUID.
+const DIGITS: u32 = 32;
+
+/// Reads a UUID from a text: 32 hexadecimal digits, also in braces, in upper or lower case, and with
+/// hyphens between any groups of four digits or without them.
+pub(crate) fn parse(text: &str) -> Option<Uuid> {
+    let text = text.trim();
+    let text = match text.strip_prefix('{') {
+        Some(rest) => rest.strip_suffix('}')?,
+        None => text,
+    };
+    let (mut number, mut digits, mut after_hyphen) = (0_u128, 0, true);
+    for char in text.chars() {
+        if char == '-' {
+            if after_hyphen || digits % 4 != 0 || digits == DIGITS {
+                return None;
+            }
+            after_hyphen = true;
+        } else {
+            number = (number << 4) | u128::from(char.to_digit(16)?);
+            digits += 1;
+            after_hyphen = false;
+            if digits > DIGITS {
+                return None;
+            }
+        }
+    }
+    (digits == DIGITS && !after_hyphen).then(|| Uuid::from_u128(number))
 }
 
 /// Returns UUIDs as texts with hyphens, in lower case.
@@ -100,5 +124,37 @@ impl ScalarUDFImpl for RandomUuid {
             Ok(Some(uuid))
         });
         Ok(ColumnarValue::Array(from_uuids(uuids)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_have_32_digits_in_groups_of_four() {
+        let expected = Uuid::from_u128(0x6f96_19ff_8b86_d011_b42d_00c0_4fc9_64ff);
+        for text in [
+            "6f9619ff-8b86-d011-b42d-00c04fc964ff",
+            " 6F9619FF8B86D011B42D00C04FC964FF ",
+            "{6f9619ff8b86d011b42d00c04fc964ff}",
+            "6f96-19ff-8b86-d011-b42d-00c0-4fc9-64ff",
+        ] {
+            assert_eq!(parse(text), Some(expected), "{text}");
+        }
+        for text in [
+            "",
+            "{}",
+            "6f9619ff-8b86-d011-b42d-00c04fc964f",
+            "6f9619ff-8b86-d011-b42d-00c04fc964ff0",
+            "6f9619ff-8b86-d011-b42d-00c04fc964fg",
+            "6f9619f-f8b86-d011-b42d-00c04fc964ff",
+            "6f9619ff--8b86-d011-b42d-00c04fc964ff",
+            "-6f9619ff-8b86-d011-b42d-00c04fc964ff",
+            "6f9619ff-8b86-d011-b42d-00c04fc964ff-",
+            "{6f9619ff-8b86-d011-b42d-00c04fc964ff",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
     }
 }

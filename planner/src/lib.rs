@@ -54,6 +54,8 @@ mod locality;
 pub mod narrowing_casts;
 /// Corrects NOT IN where NULLs decide the result.
 mod not_in;
+/// Lets windows be in the order of values without distances.
+mod peer_frames;
 /// Decides which shards can hold matching rows.
 pub mod pruning;
 /// Lets some workers merge the rows of others, where the gateway alone would have too much to do.

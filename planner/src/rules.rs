@@ -20,6 +20,7 @@ use crate::join_order::LocalJoinsFirst;
 use crate::joins::{ColocatedJoins, ReferenceJoins};
 use crate::key_filters::KeyFilters;
 use crate::not_in::NotInWithNulls;
+use crate::peer_frames::PeerFrames;
 use crate::relays::RelayTree;
 use crate::set_comparison::SetComparisons;
 use crate::subqueries::marks::SubqueryMarks;
@@ -30,10 +31,11 @@ use crate::time_units::TimeUnits;
 /// Returns DataFusion's rules of the analyzer, between those of this crate that must come right
 /// before and after them, and followed by `ours`.
 pub fn analyzer_rules(ours: Vec<Arc<DynAnalyzerRule>>) -> Vec<Arc<DynAnalyzerRule>> {
-    let before: [Arc<DynAnalyzerRule>; 3] = [
+    let before: [Arc<DynAnalyzerRule>; 4] = [
         Arc::new(TimeTypes),
         Arc::new(TimeUnits),
         Arc::new(TextOperands),
+        Arc::new(PeerFrames),
     ];
     let after: [Arc<DynAnalyzerRule>; 2] = [Arc::new(TextCasts), Arc::new(IntervalOrder)];
     let rules = before.into_iter().chain(Analyzer::new().rules);

@@ -216,7 +216,7 @@ def test_intervals_and_durations_are_bound(connection, name):
     assert connection.sql(f"SELECT i, d, t FROM {name}").rows() == [values]
     found = connection.sql(f"SELECT k FROM {name} WHERE d > ? AND i < ?", [datetime.timedelta(days=1), "33 days"])
     assert found.rows() == [(1,)]
-    later = connection.sql(f"SELECT t + ? FROM {name}", [datetime.timedelta(hours=1)])
+    later = connection.sql(f"SELECT t + CAST(? AS DURATION) FROM {name}", [datetime.timedelta(hours=1)])
     assert later.rows() == [(datetime.datetime(2026, 1, 1, 1),)]
 
 
