@@ -5,13 +5,14 @@
 //!   optimizer need the operators: `sum(x + 1)` becomes `sum(x) + count(x)`.
 //! - [`check_constants`] replaces those of constants before the optimizer computes them.
 //!
-//! The functions have names, by which workers find them.
+//! The functions have names, by which workers find them. In the conditions of filters, they become
+//! operators again, which DataFusion knows to fail ([`with_operators`], [`checked_operator`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::compute::kernels::numeric::{add, mul, sub};
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::expr::ScalarFunction;
@@ -21,6 +22,8 @@ use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs,
     ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
+use datafusion::physical_expr::expressions::BinaryExpr as PhysicalBinaryExpr;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::datum::apply;
 
 use crate::rewrite::{has_part, rewrite_expressions};
@@ -66,6 +69,47 @@ pub fn check_expression(expression: Expr, columns: &DFSchema) -> Result<Expr> {
     Ok(checked.data)
 }
 
+/// Replaces the functions in an expression by operators that fail where the functions do.
+///
+/// # Errors
+/// Fails if the expression cannot be rebuilt.
+pub fn with_operators(
+    expression: Arc<dyn PhysicalExpr>,
+) -> Result<Transformed<Arc<dyn PhysicalExpr>>> {
+    expression.transform_up(|part| {
+        let call = part.downcast_ref::<ScalarFunctionExpr>();
+        let function = call.and_then(|call| call.fun().inner().downcast_ref::<CheckedArithmetic>());
+        Ok(match (function, part.children().as_slice()) {
+            (Some(function), [left, right]) => {
+                let (left, right) = (Arc::clone(left), Arc::clone(right));
+                let operator = PhysicalBinaryExpr::new(left, function.operator, right);
+                Transformed::yes(Arc::new(operator.with_fail_on_overflow(true)) as _)
+            }
+            _ => Transformed::no(part),
+        })
+    })
+}
+
+/// Makes an operator of integers fail where it would wrap around. Other expressions stay as they
+/// are. DataFusion loses this property when it encodes a plan.
+///
+/// # Errors
+/// Fails if the type of an operand cannot be told.
+pub fn checked_operator(
+    expression: Arc<dyn PhysicalExpr>,
+    columns: &Schema,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    match expression.downcast_ref::<PhysicalBinaryExpr>() {
+        Some(binary)
+            if is_arithmetic(*binary.op()) && binary.left().data_type(columns)?.is_integer() =>
+        {
+            let checked = binary.clone().with_fail_on_overflow(true);
+            Ok(Arc::new(checked))
+        }
+        _ => Ok(expression),
+    }
+}
+
 /// Replaces the operators of constant integers in the expressions of a node.
 ///
 /// # Errors
@@ -88,12 +132,16 @@ pub(crate) fn check_constants(node: LogicalPlan) -> Result<Transformed<LogicalPl
 fn may_overflow(part: &Expr) -> bool {
     match part {
         Expr::Negative(_) => true,
-        Expr::BinaryExpr(binary) => matches!(
-            binary.op,
-            Operator::Plus | Operator::Minus | Operator::Multiply
-        ),
+        Expr::BinaryExpr(binary) => is_arithmetic(binary.op),
         _ => false,
     }
+}
+
+fn is_arithmetic(operator: Operator) -> bool {
+    matches!(
+        operator,
+        Operator::Plus | Operator::Minus | Operator::Multiply
+    )
 }
 
 /// Returns whether an expression is computed from literals alone.
@@ -117,7 +165,7 @@ fn is_constant(expression: &Expr) -> bool {
 fn check(part: Expr, columns: &DFSchema) -> Result<Transformed<Expr>> {
     match part {
         Expr::BinaryExpr(BinaryExpr { left, op, right })
-            if matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply)
+            if is_arithmetic(op)
                 && is_integer_pair(&left.get_type(columns)?, &right.get_type(columns)?) =>
         {
             Ok(Transformed::yes(called(op, *left, *right)))

@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 };
 
 /// Returns the function `date_part`, which returns seconds with their fraction.
-pub(crate) fn date_part() -> Arc<ScalarUDF> {
+pub fn date_part() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(DatePart(datetime::date_part())))
 }
 

@@ -24,7 +24,7 @@ pub mod client_rows;
 /// Defines `date_bin` for timestamps of all years.
 mod date_bin;
 /// Defines `date_part`, which returns seconds with their fraction.
-mod date_part;
+pub mod date_part;
 /// Defines `date_trunc` for timestamps of all years.
 mod date_trunc;
 /// Defines `from_unixtime`, which returns instants.

@@ -123,13 +123,16 @@ fn part_count(expression: &Expr) -> usize {
 #[cfg(test)]
 mod tests {
     use datafusion::arrow::util::pretty::pretty_format_batches;
+    use datafusion::common::config::ConfigOptions;
     use datafusion::execution::SessionStateBuilder;
     use datafusion::logical_expr::col;
     use datafusion::physical_expr::intervals::utils::check_support;
+    use datafusion::physical_optimizer::PhysicalOptimizerRule;
     use datafusion::physical_plan::filter::FilterExec;
     use datafusion::prelude::SessionContext;
 
     use super::*;
+    use crate::filter_operators::FilterOperators;
 
     /// Returns a query with a condition of this many operators, which is NULL for one row.
     fn query(operators: usize) -> String {
@@ -144,6 +147,9 @@ mod tests {
         let frame = context.sql(sql).await.unwrap();
         let plan = frame.create_physical_plan().await.unwrap();
         let mut is_estimated = None;
+        let plan = FilterOperators
+            .optimize(plan, &ConfigOptions::default())
+            .unwrap();
         plan.apply(|node| {
             if let Some(filter) = node.downcast_ref::<FilterExec>() {
                 let schema = filter.input().schema();

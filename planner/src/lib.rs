@@ -24,6 +24,8 @@ mod colocation;
 pub mod cut;
 /// Renders the text of EXPLAIN, including fragments.
 pub mod explain;
+/// Writes the conditions of filters in a form that DataFusion can estimate.
+mod filter_operators;
 /// Defines fragments, the parts of plans that workers run: their leaves, the `ShardScanExec`s, and
 /// their encoding.
 pub mod fragment;

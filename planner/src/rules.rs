@@ -14,6 +14,7 @@ use crate::awaited::{AwaitedRule, DynAnalyzerRule, DynLogicalRule, DynPhysicalRu
 use crate::branch_limits::BranchLimits;
 use crate::bucket_merge::BucketMerge;
 use crate::cut::Cut;
+use crate::filter_operators::FilterOperators;
 use crate::gather_count::GatherCount;
 use crate::intervals::IntervalOrder;
 use crate::join_order::LocalJoinsFirst;
@@ -45,7 +46,8 @@ pub fn analyzer_rules(ours: Vec<Arc<DynAnalyzerRule>>) -> Vec<Arc<DynAnalyzerRul
 
 /// Returns DataFusion's physical rules with the rules of this crate between them.
 pub fn physical_rules() -> Vec<Arc<DynPhysicalRule>> {
-    let mut rules: Vec<Arc<DynPhysicalRule>> = Vec::new();
+    // The other rules compare the numbers of rows that filters are estimated to pass.
+    let mut rules: Vec<Arc<DynPhysicalRule>> = vec![Arc::new(FilterOperators)];
     for rule in PhysicalOptimizer::new().rules {
         match rule.name() {
             // This rule decides the sides of joins. The distribution is decided next, and depends

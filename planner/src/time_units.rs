@@ -7,13 +7,14 @@ use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::expr::{InList, ScalarFunction};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{
     Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, cast,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
+use volary_exec::date_part::date_part;
 use volary_exec::rewrite::{has_part, rewrite_expressions};
 
 /// Casts the operands of comparisons of times to one type. It must run before the rule that makes
@@ -39,7 +40,7 @@ impl AnalyzerRule for TimeUnits {
 }
 
 /// Casts the operands of comparisons of times of day to one type. The planner refuses them before
-/// any rule sees them.
+/// any rule sees them. Plans EXTRACT with Volary's function, and not with DataFusion's.
 #[derive(Debug)]
 pub struct TimesOfDay;
 
@@ -68,6 +69,11 @@ impl ExprPlanner for TimesOfDay {
             }
         }
         Ok(PlannerResult::Original(comparison))
+    }
+
+    fn plan_extract(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        let extracted = ScalarFunction::new_udf(date_part(), args);
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(extracted)))
     }
 }
 

@@ -21,6 +21,7 @@ use datafusion_proto::physical_plan::{
 use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
 use datafusion_proto::protobuf::{self, PhysicalExprNode, PhysicalPlanNode};
 use prost::Message;
+use volary_exec::checked_arithmetic::checked_operator;
 use volary_exec::key_set::KeySetExpr;
 use volary_flight_proto::fragment::{Leaf, Parameter, leaf, parameter};
 use volary_flight_proto::{Error, ErrorCode, Result};
@@ -93,7 +94,8 @@ impl PhysicalProtoConverterExtension for AllowList {
         schema: &Schema,
         context: &PhysicalPlanDecodeContext<'_>,
     ) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
-        parse_physical_expr_with_converter(node, schema, context, self)
+        let decoded = parse_physical_expr_with_converter(node, schema, context, self)?;
+        checked_operator(decoded, schema)
     }
 
     fn physical_expr_to_proto(

@@ -1,8 +1,8 @@
 //! Joins with USING and NATURAL merge columns: `a JOIN b USING (k)` has one column `k` in place of
-//! `a.k` and `b.k`. DataFusion 55 takes the column of the left side for it, which is NULL where only
-//! the right side has a row (apache/datafusion#22881), and finds it ambiguous in WHERE. So USING and
-//! NATURAL become ON before the planner sees them, and the merged columns become what SQL defines:
-//! the column of the left side, that of the right side for a RIGHT JOIN, and
+//! `a.k` and `b.k`. DataFusion 55 takes the column of the left side for it, which is NULL where
+//! only the right side has a row (apache/datafusion#22881), and finds it ambiguous in WHERE. So
+//! USING and NATURAL become ON before the planner sees them, and the merged columns become what
+//! SQL defines: the column of the left side, that of the right side for a RIGHT JOIN, and
 //! `coalesce(a.k, b.k)` for a FULL JOIN. `*` becomes the list of its columns, with the merged ones
 //! first.
 
@@ -181,7 +181,8 @@ impl Rewriter<'_> {
         for from in &mut select.from {
             scope.append(self.scopes.of_joins(from)?);
         }
-        let outputs = expand(&mut select.projection, &scope);
+        let is_result = self.withs.len() == 1;
+        let outputs = expand(&mut select.projection, &scope, is_result)?;
         let mut replacer = Replacer::new(scope.merged(), &mut self.scopes);
         replacer.replace(&mut select.projection);
         replacer.replace(&mut select.selection);
@@ -248,8 +249,12 @@ struct Output {
 }
 
 /// Replaces each `*` by its columns, and names the merged columns that are listed. Returns the
-/// columns of the SELECT list.
-fn expand(projection: &mut Vec<SelectItem>, scope: &Scope) -> Vec<Output> {
+/// columns of the SELECT list. `is_result` says whether these are columns of the statement's
+/// result.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` if a subquery has a merged column and another one of the same name.
+fn expand(projection: &mut Vec<SelectItem>, scope: &Scope, is_result: bool) -> Result<Vec<Output>> {
     let mut items: Vec<Item> = Vec::with_capacity(projection.len());
     for item in projection.drain(..) {
         match item {
@@ -274,11 +279,21 @@ fn expand(projection: &mut Vec<SelectItem>, scope: &Scope) -> Vec<Output> {
             && *is_made
             && outputs.iter().filter(|it| it.name == alias.value).count() > 1
         {
+            if !is_result {
+                return Err(several_columns(&alias.value, "use"));
+            }
             mark(&mut alias.value, number);
         }
     }
     projection.extend(items.into_iter().map(|item| item.item));
-    outputs
+    Ok(outputs)
+}
+
+fn several_columns(name: &str, use_of: &str) -> Error {
+    Error::invalid(format!(
+        "several columns of a SELECT are called {name}; give them other names with AS to {use_of} one of them"
+    ))
+    .with_sqlstate(SqlState::AmbiguousColumn)
 }
 
 /// An item of a SELECT list.
@@ -350,10 +365,7 @@ fn replace_in_order(
         match (named.next(), named.next()) {
             (Some(output), None) if output.is_alias => return Ok(()),
             (Some(one), Some(other)) if one.is_alias || other.is_alias => {
-                return Err(Error::invalid(format!(
-                    "several columns of the result are called {name}; give them other names with AS to sort by one of them"
-                ))
-                .with_sqlstate(SqlState::AmbiguousColumn));
+                return Err(several_columns(&name, "sort by"));
             }
             _ => {}
         }
