@@ -19,7 +19,10 @@ BALLISTA_INSTALL := cargo install --locked --root $(BALLISTA) --target-dir $(BAL
 JDBC_BENCH := $(MAVEN) --file benches/jdbc/pom.xml compile exec:exec
 PYTHON_BENCH := $(VENV)/bin/python benches/python/bench.py
 
-PYTHON_SOURCES := python-client tests/python tests/sqlalchemy benches/python tools
+PYTHON_SOURCES := python-client tests/python tests/sqlalchemy tests/superset benches/python tools
+
+# Superset needs older releases of SQLAlchemy, pandas and pyarrow than the other tests, so it has an environment.
+SUPERSET_VENV := .venv-superset
 
 # cargo-deny checks the licences, versions, sources and advisories of dependencies.
 DENY         := $(TARGET)/tools/bin/cargo-deny
@@ -38,7 +41,7 @@ TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
+.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools test-superset soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,9 +96,18 @@ test-go: ## All Go tests, with ADBC, database/sql and arrow-go; they start real 
 		{ go mod download || { echo "The modules of tests/go cannot be downloaded: the tests of Go clients are skipped."; exit 0; }; } && \
 		go vet ./... && go test -count=1 ./...
 
-test-tools: ## jOOQ, MyBatis, Hibernate, Spring Data JDBC and Spark, over the JDBC driver; they start real processes
+test-tools: test-superset ## jOOQ, MyBatis, Hibernate, Spring Data JDBC and Spark, over the JDBC driver; they start real processes
 	cargo build --release --workspace --bins
 	$(MAVEN) --file tests/jdbc-tools/pom.xml test
+
+test-superset: $(SUPERSET_VENV)/.installed ## Apache Superset with the engine spec of the Python client
+	cargo build --release --workspace --bins
+	$(SUPERSET_VENV)/bin/pytest --config-file=tests/superset/pytest.ini tests/superset
+
+$(SUPERSET_VENV)/.installed: python-client/pyproject.toml
+	$(PYTHON) -m venv $(SUPERSET_VENV)
+	$(SUPERSET_VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[superset]'
+	@touch $@
 
 soak: setup ## Hostile users, and calls of functions that nobody would make, for ten minutes each (SOAK_SECONDS)
 	cargo build --release --workspace --bins

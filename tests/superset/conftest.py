@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))
 from cluster import LocalCluster  # noqa: E402
@@ -65,6 +68,13 @@ def app(tmp_path_factory):
     os.environ["SUPERSET_CONFIG_PATH"] = str(config)
     from superset.app import create_app
 
+    @event.listens_for(Engine, "connect")
+    def _trust_the_system(connection, record):
+        # Superset commits each of its hundreds of permissions. Nothing of them must survive the tests.
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute("PRAGMA journal_mode = MEMORY")
+
     app = create_app()
     with app.app_context():
         from superset import appbuilder, security_manager
@@ -77,7 +87,14 @@ def app(tmp_path_factory):
         security_manager.sync_role_definitions()
         role = security_manager.find_role("Admin")
         security_manager.add_user("admin", "Ad", "Min", "admin@example.com", role, password="admin")
-        yield app
+    return app
+
+
+@pytest.fixture
+def context(app):
+    """What calls of Superset's functions need. Calls over its API make their own, and must not share one."""
+    with app.app_context():
+        yield
 
 
 @pytest.fixture
@@ -90,12 +107,23 @@ def client(app):
 
 
 @pytest.fixture(scope="session")
-def database(app, uri):
+def database_id(app, uri):
+    """The id of the cluster among the databases of Superset."""
     from superset.extensions import db
     from superset.models.core import Database
 
-    database = Database(database_name="volary", sqlalchemy_uri=uri, expose_in_sqllab=True, allow_dml=True)
-    database.extra = '{"cost_estimate_enabled": true, "schemas_allowed_for_file_upload": ["sales"]}'
-    db.session.add(database)
-    db.session.commit()
-    return database
+    with app.app_context():
+        database = Database(database_name="volary", sqlalchemy_uri=uri, expose_in_sqllab=True, allow_dml=True)
+        database.extra = '{"cost_estimate_enabled": true, "schemas_allowed_for_file_upload": ["sales"]}'
+        db.session.add(database)
+        db.session.commit()
+        return database.id
+
+
+@pytest.fixture
+def database(context, database_id):
+    """The cluster as a database of Superset."""
+    from superset.extensions import db
+    from superset.models.core import Database
+
+    return db.session.get(Database, database_id)

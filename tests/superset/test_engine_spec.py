@@ -17,8 +17,8 @@ import volary
 from volary import dbapi
 
 
-@pytest.fixture(scope="module")
-def spec(app):
+@pytest.fixture
+def spec(context):
     from volary.superset import VolaryEngineSpec
 
     return VolaryEngineSpec

@@ -14,9 +14,9 @@ FIRST = datetime.datetime(2026, 3, 4, 5, 6, 7)
 TIMES = [FIRST + hour * HOUR for hour in range(100)]
 
 
-def run(client, database, sql: str, **given):
+def run(client, database_id, sql: str, **given):
     """Runs a statement in SQL Lab, and returns the answer."""
-    call = {"database_id": database.id, "schema": "sales", "sql": sql, "client_id": f"c{next(_numbers)}", **given}
+    call = {"database_id": database_id, "schema": "sales", "sql": sql, "client_id": f"c{next(_numbers)}", **given}
     return client.post("/api/v1/sqllab/execute/", json=call)
 
 
@@ -26,29 +26,40 @@ def error_of(answer) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def dataset(app, database, events):
+def dataset_id(app, database_id, events):
+    """The id of the dataset of the table of events."""
+    from superset.connectors.sqla.models import SqlaTable
+    from superset.extensions import db
+
+    with app.app_context():
+        dataset = SqlaTable(table_name=events, schema="sales", database_id=database_id)
+        db.session.add(dataset)
+        db.session.flush()
+        dataset.fetch_metadata()
+        epoch = next(column for column in dataset.columns if column.column_name == "epoch")
+        epoch.python_date_format = "epoch_s"
+        db.session.commit()
+        return dataset.id
+
+
+@pytest.fixture
+def dataset(context, dataset_id):
     """The dataset of the table of events."""
     from superset.connectors.sqla.models import SqlaTable
     from superset.extensions import db
 
-    dataset = SqlaTable(table_name=events, schema="sales", database=database)
-    db.session.add(dataset)
-    db.session.flush()
-    dataset.fetch_metadata()
-    next(column for column in dataset.columns if column.column_name == "epoch").python_date_format = "epoch_s"
-    db.session.commit()
-    return dataset
+    return db.session.get(SqlaTable, dataset_id)
 
 
-def test_schemas_tables_and_views_are_listed(client, database, events):
-    schemas = client.get(f"/api/v1/database/{database.id}/schemas/").json["result"]
+def test_schemas_tables_and_views_are_listed(client, database_id, events):
+    schemas = client.get(f"/api/v1/database/{database_id}/schemas/").json["result"]
     assert {"information_schema", "public", "sales", "system"} <= set(schemas)
-    tables = client.get(f"/api/v1/database/{database.id}/tables/?q=(schema_name:sales,force:!t)").json["result"]
+    tables = client.get(f"/api/v1/database/{database_id}/tables/?q=(schema_name:sales,force:!t)").json["result"]
     assert {(table["value"], table["type"]) for table in tables} >= {("events", "table"), ("evens", "view")}
 
 
-def test_columns_keys_and_comments_are_shown(client, database, events):
-    shown = client.get(f"/api/v1/database/{database.id}/table_metadata/?name=events&schema=sales").json
+def test_columns_keys_and_comments_are_shown(client, database_id, events):
+    shown = client.get(f"/api/v1/database/{database_id}/table_metadata/?name=events&schema=sales").json
     assert shown["comment"] == "what was sold"
     assert shown["primaryKey"]["column_names"] == ["id"]
     columns = {column["name"]: (column["longType"], column["comment"]) for column in shown["columns"]}
@@ -62,14 +73,14 @@ def test_columns_keys_and_comments_are_shown(client, database, events):
         "epoch": ("BIGINT", None),
         "tags": ("VARCHAR[]", None),
     }
-    view = client.get(f"/api/v1/database/{database.id}/table_metadata/?name=evens&schema=sales").json
+    view = client.get(f"/api/v1/database/{database_id}/table_metadata/?name=evens&schema=sales").json
     assert [column["name"] for column in view["columns"]] == ["id", "amount"]
-    names = client.get(f"/api/v1/database/{database.id}/function_names/").json["function_names"]
+    names = client.get(f"/api/v1/database/{database_id}/function_names/").json["function_names"]
     assert {"date_bin", "count"} <= set(names)
 
 
-def test_sql_lab_runs_a_query_in_the_chosen_schema_with_its_limit(client, database, events):
-    answer = run(client, database, "SELECT * FROM events ORDER BY id", queryLimit=3).json
+def test_sql_lab_runs_a_query_in_the_chosen_schema_with_its_limit(client, database_id, events):
+    answer = run(client, database_id, "SELECT * FROM events ORDER BY id", queryLimit=3).json
     assert [row["id"] for row in answer["data"]] == [0, 1, 2]
     types = {column["column_name"]: (column["type"], column["is_dttm"]) for column in answer["columns"]}
     assert types["id"] == ("BIGINT", False)
@@ -77,7 +88,7 @@ def test_sql_lab_runs_a_query_in_the_chosen_schema_with_its_limit(client, databa
     assert types["instant"] == ("TIMESTAMP(6) WITH TIME ZONE", True)
     assert types["day"] == ("DATE", True)
     assert types["tags"] == ("VARCHAR[]", False)
-    other = run(client, database, "SELECT count(*) AS n FROM sales.events", schema="public")
+    other = run(client, database_id, "SELECT count(*) AS n FROM sales.events", schema="public")
     assert other.json["data"] == [{"n": 100}]
 
 
@@ -100,35 +111,35 @@ def test_sql_lab_runs_a_query_in_the_chosen_schema_with_its_limit(client, databa
         ("sum(id) % 7 + log10(100)", 2 + 4950 % 7),
     ],
 )
-def test_functions_and_types_mean_in_sql_lab_what_they_mean_in_volary(client, database, events, sql, value):
+def test_functions_and_types_mean_in_sql_lab_what_they_mean_in_volary(client, database_id, events, sql, value):
     # Superset writes the statement anew to limit its rows.
-    answer = run(client, database, f"SELECT {sql} AS x FROM events", queryLimit=10)
+    answer = run(client, database_id, f"SELECT {sql} AS x FROM events", queryLimit=10)
     assert answer.status_code == 200, answer.json
     assert answer.json["data"][0]["x"] == value
 
 
-def test_sql_lab_runs_statements_without_rows_and_several_statements(client, database, events):
-    assert run(client, database, "SET statement_timeout = '1min'").status_code == 200
-    assert run(client, database, "CREATE TABLE IF NOT EXISTS made (k BIGINT)").status_code == 200
-    assert run(client, database, "INSERT INTO made VALUES (1); SELECT k FROM made").json["data"] == [{"k": 1}]
-    assert [row["table_name"] for row in run(client, database, "SHOW TABLES FROM sales").json["data"]] >= ["evens"]
+def test_sql_lab_runs_statements_without_rows_and_several_statements(client, database_id, events):
+    assert run(client, database_id, "SET statement_timeout = '1min'").status_code == 200
+    assert run(client, database_id, "CREATE TABLE IF NOT EXISTS made (k BIGINT)").status_code == 200
+    assert run(client, database_id, "INSERT INTO made VALUES (1); SELECT k FROM made").json["data"] == [{"k": 1}]
+    assert [row["table_name"] for row in run(client, database_id, "SHOW TABLES FROM sales").json["data"]] >= ["evens"]
 
 
-def test_errors_have_superset_s_kinds(client, database, events):
+def test_errors_have_superset_s_kinds(client, database_id, events):
     for sql, kind, words in (
         ("SELECT * FROM no_such_table", "TABLE_DOES_NOT_EXIST_ERROR", 'The table "no_such_table" does not exist'),
         ("SELECT nothing FROM events", "COLUMN_DOES_NOT_EXIST_ERROR", 'column "nothing": there are id'),
         ("SELECT * FROM nowhere.t", "SCHEMA_DOES_NOT_EXIST_ERROR", 'The schema "nowhere" does not exist'),
         ("SELECT 1 / 0", "GENERIC_DB_ENGINE_ERROR", "Divide by zero"),
     ):
-        found, message = error_of(run(client, database, sql))
+        found, message = error_of(run(client, database_id, sql))
         assert found == kind
         assert words in message
 
 
-def test_the_cost_of_a_query_is_estimated(client, database, events):
+def test_the_cost_of_a_query_is_estimated(client, database_id, events):
     def estimated(sql: str) -> dict[str, str]:
-        call = {"database_id": database.id, "schema": "sales", "sql": sql}
+        call = {"database_id": database_id, "schema": "sales", "sql": sql}
         (cost,) = client.post("/api/v1/sqllab/estimate/", json=call).json["result"]
         return cost
 
@@ -141,8 +152,8 @@ def test_the_cost_of_a_query_is_estimated(client, database, events):
     assert estimated("SELECT 1")["Tables"] == "none"
 
 
-def test_a_dataset_is_created_with_the_types_of_its_columns(client, database, events):
-    call = {"database": database.id, "schema": "sales", "table_name": "evens"}
+def test_a_dataset_is_created_with_the_types_of_its_columns(client, database_id, events):
+    call = {"database": database_id, "schema": "sales", "table_name": "evens"}
     created = client.post("/api/v1/dataset/", json=call)
     assert created.status_code == 201, created.json
     columns = client.get(f"/api/v1/dataset/{created.json['id']}").json["result"]["columns"]
@@ -185,7 +196,7 @@ GRAINS = {
 }
 
 
-def test_every_time_grain_of_superset_has_an_expression(app):
+def test_every_time_grain_of_superset_has_an_expression(context):
     from superset.constants import TimeGrain
 
     from volary.superset import VolaryEngineSpec
@@ -243,9 +254,9 @@ def test_a_chart_filters_by_a_range_of_time(dataset, column):
     assert list(result.df["Total"]) == sorted(result.df["Total"], reverse=True)
 
 
-def test_a_chart_is_drawn_over_the_api(client, dataset):
+def test_a_chart_is_drawn_over_the_api(client, dataset_id):
     call = {
-        "datasource": {"id": dataset.id, "type": "table"},
+        "datasource": {"id": dataset_id, "type": "table"},
         "queries": [
             {
                 "columns": [
@@ -272,7 +283,7 @@ def test_a_chart_is_drawn_over_the_api(client, dataset):
     assert sorted(row["count"] for row in result["data"]) == [19, 24]
 
 
-def test_a_file_is_uploaded_as_one_write(app, database):
+def test_a_file_is_uploaded_as_one_write(database, events):
     import pandas as pd
     from superset.sql.parse import Table
 
