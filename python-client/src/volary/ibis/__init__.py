@@ -8,6 +8,12 @@
 Ibis finds this package by its entry point. It needs `pip install 'volary[ibis]'`.
 """
 
+from ibis.backends.sql import compilers
+
+from . import _compiler
 from ._backend import Backend
+
+# `ibis.to_sql(…, dialect="volary")` looks there for compilers.
+compilers.volary = _compiler
 
 __all__ = ["Backend"]

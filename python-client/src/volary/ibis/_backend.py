@@ -237,8 +237,11 @@ class Backend(  # type: ignore[misc]  # mypy does not see Ibis
 
         The other arguments are those of `to_pyarrow`.
         """
+        import pandas
+
         table = self.to_pyarrow(expr.as_table(), params=params, limit=limit, **options)
-        return expr.__pandas_result__(table.to_pandas(timestamp_as_object=True, date_as_object=True))
+        columns = {name: _to_pandas(column) for name, column in zip(table.column_names, table.columns, strict=True)}
+        return expr.__pandas_result__(pandas.DataFrame(columns))
 
     def _register_udfs(self, expr: Any) -> None:
         """Refuses functions of Python. Those of `ibis.udf.scalar.builtin` are functions of the server."""
@@ -248,6 +251,16 @@ class Backend(  # type: ignore[misc]  # mypy does not see Ibis
                     f"{udf.__func_name__} is a function of Python; the server runs functions of SQL only, which "
                     "ibis.udf.scalar.builtin names"
                 )
+
+
+def _to_pandas(column: pa.ChunkedArray) -> Any:
+    """Returns a column as pandas has it, before Ibis gives it the type of the expression."""
+    import pandas
+
+    if pa.types.is_nested(column.type):
+        # pyarrow would turn lists into arrays of numpy, and integers among NULL into floating-point numbers.
+        return pandas.Series(column.to_pylist(), dtype="object")
+    return column.to_pandas(timestamp_as_object=True, date_as_object=True)
 
 
 def _check_catalog(catalog: str | None) -> None:

@@ -26,6 +26,9 @@ def _interval(generator: Any, expression: Any) -> str:
 class Volary(DataFusion):
     """SQL of DataFusion with the names of types that Volary has."""
 
+    # The names of table functions count as they are written, and all of them are written in lower case.
+    NORMALIZE_FUNCTIONS = "lower"
+
     class Generator(DataFusion.Generator):
         """Writes expressions as SQL."""
 
@@ -48,4 +51,5 @@ class Volary(DataFusion):
             sge.Interval: _interval,
             sge.Levenshtein: rename_func("levenshtein"),
             sge.Rand: rename_func("random"),
+            sge.TryCast: lambda self, e: f"TRY_CAST({self.sql(e, 'this')} AS {self.sql(e, 'to')})",
         }

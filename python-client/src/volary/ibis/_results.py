@@ -34,6 +34,8 @@ def conform_batches(batches: Iterator[pa.RecordBatch], schema: pa.Schema, rows: 
 def _column(column: Any, wanted: pa.DataType) -> Any:
     if column.type == wanted:
         return column
+    if pa.types.is_null(wanted):
+        return pa.chunked_array([pa.nulls(len(column))])
     if pa.types.is_duration(wanted) and pa.types.is_interval(column.type):
         return pa.chunked_array([_durations(chunk, wanted) for chunk in column.chunks], wanted)
     if pa.types.is_interval(wanted) and pa.types.is_duration(column.type):

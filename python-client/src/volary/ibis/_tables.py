@@ -262,6 +262,8 @@ def _reader(obj: Any, schema: Any) -> pa.RecordBatchReader:
         return obj if schema is None else _typed(obj, PyArrowSchema.from_ibis(schema))
     if type(obj).__module__.startswith("polars") and hasattr(obj, "collect"):
         obj = obj.collect()
+    if hasattr(obj, "scanner"):  # a dataset of Arrow, whose module is imported only if it is used
+        return _reader(obj.scanner().to_reader(), schema)
     if isinstance(obj, pa.RecordBatch):
         obj = pa.Table.from_batches([obj])
     if not isinstance(obj, ir.Table):

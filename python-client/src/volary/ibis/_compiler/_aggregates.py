@@ -24,10 +24,16 @@ class Aggregates:
         row = self.f.anon.struct(*columns)
         return self.agg.count(sge.Distinct(expressions=[row]), where=where)
 
+    def visit_Median(self, op: Any, *, arg: Any, where: Any) -> Any:
+        _check_number(op)
+        return self.agg.median(arg, where=where)
+
     def visit_Quantile(self, op: Any, *, arg: Any, quantile: Any, where: Any) -> Any:
+        _check_number(op)
         return self._within_group("percentile_cont", quantile, arg, where)
 
     def visit_MultiQuantile(self, op: Any, *, arg: Any, quantile: Any, where: Any) -> Any:
+        _check_number(op)
         shares = _constants(op.quantile)
         return self.f.anon.make_array(*(self._within_group("percentile_cont", share, arg, where) for share in shares))
 
@@ -51,8 +57,8 @@ class Aggregates:
         return self._value_at(arg, key, where, descending=True)
 
     def _value_at(self, arg: Any, key: Any, where: Any, descending: bool) -> Any:
-        """Returns the first value that is not NULL, by the order of a key that is not NULL."""
-        known = sg.and_(_is_not_null(arg), _is_not_null(key), *(() if where is None else (where,)))
+        """Returns the first value by the order of a key that is not NULL. The value may be NULL."""
+        known = sg.and_(_is_not_null(key), *(() if where is None else (where,)))
         order = [sge.Ordered(this=key, desc=descending, nulls_first=False)]
         return self.agg.first_value(arg, where=known, order_by=order)
 
@@ -62,8 +68,6 @@ class Aggregates:
         if not include_null:
             where = _is_not_null(arg) if where is None else sg.and_(_is_not_null(arg), where)
         if distinct:
-            if order_by:
-                raise com.UnsupportedOperationError("Volary collects distinct values only in any order")
             arg = sge.Distinct(expressions=[arg])
         return self.agg.array_agg(arg, where=where, order_by=order_by)
 
@@ -76,6 +80,11 @@ class Aggregates:
 
 def _is_not_null(arg: Any) -> Any:
     return sge.Not(this=sge.Is(this=arg, expression=sge.Null()))
+
+
+def _check_number(op: Any) -> None:
+    if not op.arg.dtype.is_numeric():
+        raise com.UnsupportedOperationError(f"Volary computes quantiles of numbers only, not of {op.arg.dtype}")
 
 
 def _filtered(call: Any, where: Any) -> Any:

@@ -91,6 +91,8 @@ class Lists:
         return self.if_(sge.paren(step).eq(0), self.cast(sge.Array(expressions=[]), op.dtype), numbers)
 
     def visit_TimestampRange(self, op: Any, *, start: Any, stop: Any, step: Any) -> Any:
+        if isinstance(op.step, ops.Literal) and not op.step.value:
+            return self.cast(sge.Array(expressions=[]), op.dtype)
         return self.cast(self.f.anon.range(start, stop, step), op.dtype)
 
     def visit_Unnest(self, op: Any, *, arg: Any) -> Any:
@@ -104,7 +106,11 @@ class Lists:
         return self.f.anon.get_field(arg, field)
 
     def visit_Map(self, op: Any, *, keys: Any, values: Any) -> Any:
-        return self.f.anon.map(keys, values)
+        if not (op.keys.dtype.nullable or op.values.dtype.nullable):
+            return self.f.anon.map(keys, values)
+        # The function would refuse NULL, because it is no list of the same length.
+        known = sge.And(this=_is_not_null(keys), expression=_is_not_null(values))
+        return self.if_(known, self.f.anon.map(keys, values), _NULL)
 
     def visit_MapGet(self, op: Any, *, arg: Any, key: Any, default: Any) -> Any:
         if op.dtype.is_null():
@@ -117,6 +123,10 @@ class Lists:
 
     def visit_MapLength(self, op: Any, *, arg: Any) -> Any:
         return self._length(self.f.anon.map_keys(arg))
+
+
+def _is_not_null(arg: Any) -> Any:
+    return sge.Not(this=sge.Is(this=arg, expression=_NULL))
 
 
 UNSUPPORTED = (

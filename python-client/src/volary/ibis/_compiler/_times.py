@@ -149,7 +149,7 @@ class Times:
         if to.timezone in (None, "UTC"):
             return self.cast(value, to)
         # SQL has no name for a timestamp of another zone than the session's.
-        if from_.is_string():
+        if from_.is_string() or from_.is_date() or (from_.is_timestamp() and from_.timezone is None):
             value = self.cast(value, to)
         return self.f.arrow_cast(value, arrow_type_name(to))
 

@@ -48,7 +48,7 @@ class Values:
         if dtype.is_struct():
             fields = [(name, self._literal(value[name], field)) for name, field in dtype.items()]
             return self.f.anon.named_struct(*(part for field in fields for part in field))
-        if dtype.is_array() and not value:
+        if dtype.is_array() and not value and not dtype.value_type.is_null():
             return self.cast(sge.Array(expressions=[]), dtype)
         if dtype.is_map():
             keys = self._literal(tuple(value.keys()), dt.Array(dtype.key_type))
@@ -75,7 +75,7 @@ class Values:
             # The inverse of a cast from integers, which count seconds.
             return self.cast(self.f.anon.date_part("epoch", arg), to)
         if to.is_map() or (to.is_json() and from_.is_nested()):
-            if from_ == to:
+            if _without_nullability(from_) == _without_nullability(to):
                 return arg
             raise com.UnsupportedOperationError(f"Volary cannot cast {from_} to {to}")
         return self.cast(arg, to)
@@ -118,6 +118,10 @@ class Values:
 
     def visit_RandomUUID(self, op: Any, **_: Any) -> Any:
         return self.f.anon.uuid()
+
+
+def _without_nullability(dtype: Any) -> str:
+    return str(dtype).replace("!", "")
 
 
 def _decimal_of(value: Any, dtype: Any) -> Any:
