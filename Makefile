@@ -19,7 +19,7 @@ BALLISTA_INSTALL := cargo install --locked --root $(BALLISTA) --target-dir $(BAL
 JDBC_BENCH := $(MAVEN) --file benches/jdbc/pom.xml compile exec:exec
 PYTHON_BENCH := $(VENV)/bin/python benches/python/bench.py
 
-PYTHON_SOURCES := python-client tests/python tests/sqlalchemy benches/python tools
+PYTHON_SOURCES := python-client tests/python tests/sqlalchemy tests/ibis benches/python tools
 
 # cargo-deny checks the licences, versions, sources and advisories of dependencies.
 DENY         := $(TARGET)/tools/bin/cargo-deny
@@ -38,7 +38,7 @@ TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python test-jdbc test-tools soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
+.PHONY: help setup build demo test test-rust test-python test-jdbc test-tools test-ibis soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,9 +85,21 @@ test-jdbc: ## All Java tests, with the JDBC driver; they start real processes
 	$(MAVEN) --file tests/jdbc-tools/pom.xml --projects mappers test
 	$(MAVEN) --file benches/jdbc/pom.xml test
 
-test-tools: ## jOOQ, MyBatis, Hibernate, Spring Data JDBC and Spark, over the JDBC driver; they start real processes
+test-tools: test-ibis ## jOOQ, MyBatis, Hibernate, Spring Data JDBC and Spark over the JDBC driver; Ibis; they start real processes
 	cargo build --release --workspace --bins
 	$(MAVEN) --file tests/jdbc-tools/pom.xml test
+
+# Ibis' own tests of backends, and a comparison with DuckDB, with packages that no other test needs.
+IBIS_VENV := $(TARGET)/ibis-venv
+test-ibis: $(IBIS_VENV)/.installed
+	cargo build --release --workspace --bins
+	cd tests/ibis && $(abspath $(IBIS_VENV))/bin/pytest -q -n 2 .
+	cd tests/ibis && $(abspath $(IBIS_VENV))/bin/pytest -q -n 2 -p suite --pyargs ibis.backends.tests
+
+$(IBIS_VENV)/.installed: python-client/pyproject.toml tests/ibis/requirements.txt
+	$(PYTHON) -m venv $(IBIS_VENV)
+	$(IBIS_VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[ibis]' --requirement tests/ibis/requirements.txt
+	@touch $@
 
 soak: setup ## Hostile users, and calls of functions that nobody would make, for ten minutes each (SOAK_SECONDS)
 	cargo build --release --workspace --bins

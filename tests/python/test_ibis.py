@@ -316,7 +316,7 @@ def test_sql_and_expressions_mix(backend, birds):
 def test_sql_of_an_expression_is_shown(birds):
     sql = str(ibis.to_sql(birds.filter(_.name == "it's")))
     assert sql == ibis.to_sql(birds.filter(_.name == "it's"), dialect="volary")
-    assert f"\"{birds.get_name()}\"" in sql
+    assert f'"{birds.get_name()}"' in sql
     assert "'it''s'" in sql
 
 

@@ -22,6 +22,7 @@ from .._names import quoted
 from .._result import Result
 from ..errors import NotFoundError
 from ._compiler import compiler
+from ._frames import to_frame
 from ._memtables import Leftovers
 from ._results import conform, conform_batches
 from ._tables import Tables
@@ -32,9 +33,7 @@ CATALOG = "volary"
 _NO_SUCH_TABLE = "42P01"
 
 
-class Backend(  # type: ignore[misc]  # mypy does not see Ibis
-    Tables, SQLBackend, CanListCatalog, HasCurrentCatalog, HasCurrentDatabase
-):
+class Backend(Tables, SQLBackend, CanListCatalog, HasCurrentCatalog, HasCurrentDatabase):
     """A connection of Ibis to a gateway. `ibis.volary.connect` creates it.
 
     Ibis calls a schema of Volary a database. There is one catalog, `volary`.
@@ -118,11 +117,6 @@ class Backend(  # type: ignore[misc]  # mypy does not see Ibis
         """The only catalog."""
         return CATALOG
 
-    @property
-    def current_database(self) -> str:
-        """The current schema of the session."""
-        return str(self._values("SELECT current_schema()")[0])
-
     def list_catalogs(self, *, like: str | None = None) -> list[str]:
         """Returns the name of the only catalog, if it matches the regular expression `like`."""
         return list(self._filter_with_like([CATALOG], like))
@@ -133,9 +127,7 @@ class Backend(  # type: ignore[misc]  # mypy does not see Ibis
         names = self._values("SELECT schema_name FROM information_schema.schemata")
         return list(self._filter_with_like(names, like))
 
-    def list_tables(
-        self, *, like: str | None = None, database: str | tuple[str, str] | None = None
-    ) -> list[str]:
+    def list_tables(self, *, like: str | None = None, database: str | tuple[str, str] | None = None) -> list[str]:
         """Returns the names of the tables and views in a schema that match the regular expression `like`."""
         self._leftovers.drop_unneeded()
         return list(self._filter_with_like(self.con.tables(schema=self._database_of(database)), like))
@@ -155,9 +147,9 @@ class Backend(  # type: ignore[misc]  # mypy does not see Ibis
         with self._run_statement(f"SELECT * FROM ({query}\n) AS t LIMIT 0") as result:
             return schema_of(result.schema)
 
-    def _database_of(self, database: str | tuple[str, ...] | None) -> Any:
+    def _database_of(self, database: str | tuple[str | None, ...] | None) -> Any:
         """Returns the name of the schema that an argument `database` names. It may name the catalog, too."""
-        if database is None or database == (None, None):
+        if database is None or not any(database):
             return None
         parts = database.split(".") if isinstance(database, str) else list(database)
         if len(parts) > 2:
@@ -237,11 +229,9 @@ class Backend(  # type: ignore[misc]  # mypy does not see Ibis
 
         The other arguments are those of `to_pyarrow`.
         """
-        import pandas
-
-        table = self.to_pyarrow(expr.as_table(), params=params, limit=limit, **options)
-        columns = {name: _to_pandas(column) for name, column in zip(table.column_names, table.columns, strict=True)}
-        return expr.__pandas_result__(pandas.DataFrame(columns))
+        result, schema = self._run(expr, params, limit, options)
+        with result:
+            return expr.__pandas_result__(to_frame(result.to_arrow(), schema))
 
     def _register_udfs(self, expr: Any) -> None:
         """Refuses functions of Python. Those of `ibis.udf.scalar.builtin` are functions of the server."""
@@ -251,16 +241,6 @@ class Backend(  # type: ignore[misc]  # mypy does not see Ibis
                     f"{udf.__func_name__} is a function of Python; the server runs functions of SQL only, which "
                     "ibis.udf.scalar.builtin names"
                 )
-
-
-def _to_pandas(column: pa.ChunkedArray) -> Any:
-    """Returns a column as pandas has it, before Ibis gives it the type of the expression."""
-    import pandas
-
-    if pa.types.is_nested(column.type):
-        # pyarrow would turn lists into arrays of numpy, and integers among NULL into floating-point numbers.
-        return pandas.Series(column.to_pylist(), dtype="object")
-    return column.to_pandas(timestamp_as_object=True, date_as_object=True)
 
 
 def _check_catalog(catalog: str | None) -> None:

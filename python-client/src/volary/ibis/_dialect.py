@@ -44,7 +44,8 @@ class Volary(DataFusion):
             _TYPES.VARBINARY: "BYTEA",
         }
         TRANSFORMS = {  # noqa: RUF012  # as sqlglot declares it
-            **DataFusion.Generator.TRANSFORMS,
+            # Without the rule for SELECT, which would replace QUALIFY.
+            **{key: rule for key, rule in DataFusion.Generator.TRANSFORMS.items() if key is not sge.Select},
             sge.BitwiseXor: lambda self, e: self.binary(e, "^"),
             sge.CurrentDate: lambda self, e: "CURRENT_DATE",
             sge.Explode: _unnest,

@@ -33,7 +33,7 @@ def is_inlined(op: Any) -> bool:
     schema = op.schema
     if any(dtype.is_timestamp() and dtype.scale is not None and dtype.scale > 6 for dtype in schema.types):
         return False  # Python's datetime has no nanoseconds
-    rows = getattr(op.data, "obj", None)
+    rows: Any = getattr(op.data, "obj", None)
     if hasattr(rows, "__len__") and len(rows) * len(schema) > _MOST_VALUES:
         return False  # without converting the rows
     table = op.data.to_pyarrow(schema)

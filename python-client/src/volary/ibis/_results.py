@@ -43,7 +43,8 @@ def _column(column: Any, wanted: pa.DataType) -> Any:
         values = [None if value is None else (0, *_days(value)) for value in nanoseconds.to_pylist()]
         return pa.chunked_array([pa.array(values, wanted)])
     # Ibis counts seconds where the gateway counts microseconds. Nothing else may be lost.
-    return pc.cast(column, options=pc.CastOptions(wanted, allow_time_truncate=True))
+    options: Any = pc.CastOptions(wanted, allow_time_truncate=True)
+    return column.cast(options=options)
 
 
 def _days(nanoseconds: int) -> tuple[int, int]:
@@ -51,7 +52,7 @@ def _days(nanoseconds: int) -> tuple[int, int]:
     return days, rest
 
 
-def _durations(chunk: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _durations(chunk: Any, wanted: Any) -> Any:
     """Converts intervals to durations. Raises `pyarrow.ArrowInvalid` for months, whose length differs."""
     values = []
     for interval in chunk.to_pylist():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ibis
 import ibis.common.exceptions as com
@@ -14,9 +15,8 @@ import ibis.expr.types as ir
 import pyarrow as pa
 from ibis.backends import CanCreateDatabase, DirectPyArrowExampleLoader
 from ibis.formats.pyarrow import PyArrowSchema
-from ibis.util import gen_name
+from ibis.util import gen_name, normalize_filenames
 
-from .. import _ingest
 from .._connection import Connection
 from .._flight_sql import IngestMode
 from .._names import quoted
@@ -26,20 +26,24 @@ from ._results import conform, conform_batches
 _ROWS = 1_000_000
 
 
-class Tables(CanCreateDatabase, DirectPyArrowExampleLoader):  # type: ignore[misc]  # mypy does not see Ibis
+class Tables(CanCreateDatabase, DirectPyArrowExampleLoader):
     """The methods of a backend that write."""
 
     con: Connection
     compile: Any
     compiler: Any
     table: Any
-    current_database: str
     _leftovers: _memtables.Leftovers
     _run_statement: Any
     _run_pre_execute_hooks: Any
     _build_insert_from_table: Any
     get_schema: Any
     _database_of: Any
+
+    @property
+    def current_database(self) -> str:
+        """The current schema of the session."""
+        return str(self._run_statement("SELECT current_schema()").rows()[0][0])
 
     def create_table(
         self,
@@ -134,9 +138,7 @@ class Tables(CanCreateDatabase, DirectPyArrowExampleLoader):  # type: ignore[mis
         self._run_statement(f"CREATE {replace}VIEW {_name(place, name)} AS {self.compile(obj)}")
         return self.table(name, database=place)
 
-    def drop_table(
-        self, name: str, /, *, database: str | tuple[str, str] | None = None, force: bool = False
-    ) -> None:
+    def drop_table(self, name: str, /, *, database: str | tuple[str, str] | None = None, force: bool = False) -> None:
         """Drops a table. With `force`, it is no error if there is none."""
         exists = "IF EXISTS " if force else ""
         self._run_statement(f"DROP TABLE {exists}{_name(self._database_of(database), name)}")
@@ -154,7 +156,7 @@ class Tables(CanCreateDatabase, DirectPyArrowExampleLoader):  # type: ignore[mis
     def drop_database(
         self, name: str, /, *, catalog: str | None = None, force: bool = False, cascade: bool = False
     ) -> None:
-        """Drops a schema. With `force`, it is no error if there is none. With `cascade`, its tables are dropped, too."""
+        """Drops a schema. With `force`, it is no error if there is none. With `cascade`, its tables are dropped too."""
         place = self._database_of((catalog, name) if catalog is not None else (name,))
         exists, everything = "IF EXISTS " if force else "", " CASCADE" if cascade else ""
         self._run_statement(f"DROP SCHEMA {exists}{quoted(place)}{everything}")
@@ -201,18 +203,17 @@ class Tables(CanCreateDatabase, DirectPyArrowExampleLoader):  # type: ignore[mis
 
     def rename_table(self, old_name: str, new_name: str) -> None:
         """Refuses, because tables keep their names."""
-        raise com.UnsupportedOperationError("Volary cannot rename a table; create one with create_table, drop the other")
+        raise com.UnsupportedOperationError("Volary cannot rename a table; copy it with create_table")
 
     def read_parquet(
         self, path: str | Path | Sequence[str | Path], /, *, table_name: str | None = None, **options: Any
     ) -> ir.Table:
         """Sends Parquet files of this machine to a new table.
 
-        `path` is a file, a directory, or several files. Without `table_name`, the table gets a generated name. The
+        `path` is a file, a directory, a pattern such as `*.parquet`, or several files. Without `table_name`, the table gets a generated name. The
         other arguments are the options of `create_table`.
         """
-        reader = _ingest.to_reader(path if isinstance(path, str | Path) else list(path))
-        return self.create_table(table_name or gen_name("read_parquet"), reader, **options)
+        return self.create_table(table_name or gen_name("read_parquet"), _dataset(path, "parquet"), **options)
 
     def read_csv(
         self, path: str | Path | Sequence[str | Path], /, *, table_name: str | None = None, **options: Any
@@ -259,7 +260,8 @@ def _reader(obj: Any, schema: Any) -> pa.RecordBatchReader:
     if obj is None:
         return PyArrowSchema.from_ibis(schema).empty_table().to_reader()
     if isinstance(obj, pa.RecordBatchReader):
-        return obj if schema is None else _typed(obj, PyArrowSchema.from_ibis(schema))
+        reader: pa.RecordBatchReader = obj
+        return reader if schema is None else _typed(obj, PyArrowSchema.from_ibis(schema))
     if type(obj).__module__.startswith("polars") and hasattr(obj, "collect"):
         obj = obj.collect()
     if hasattr(obj, "scanner"):  # a dataset of Arrow, whose module is imported only if it is used
@@ -268,7 +270,7 @@ def _reader(obj: Any, schema: Any) -> pa.RecordBatchReader:
         obj = pa.Table.from_batches([obj])
     if not isinstance(obj, ir.Table):
         obj = ibis.memtable(obj)
-    rows = _memtables.arrow_of(obj.op())
+    rows: pa.Table = _memtables.arrow_of(obj.op())
     if schema is None:
         return rows.to_reader()
     wanted = PyArrowSchema.from_ibis(schema)
@@ -289,8 +291,13 @@ def _renamed(reader: pa.RecordBatchReader, names: Sequence[str]) -> pa.RecordBat
 def _dataset(path: Any, format: str) -> pa.RecordBatchReader:
     import pyarrow.dataset as ds
 
-    paths = str(path) if isinstance(path, str | Path) else [str(one) for one in path]
-    return ds.dataset(paths, format=format).scanner().to_reader()
+    found: list[str] = []
+    for name in normalize_filenames(path):
+        name = name.removeprefix(f"{format}://")
+        found += sorted(glob.glob(name)) if "*" in name and not Path(name).exists() else [name]
+    # A single path may be a directory. Of several paths, each must be a file.
+    dataset: Any = ds.dataset(found[0] if len(found) == 1 else found, format=format)  # type: ignore[call-overload]
+    return cast(pa.RecordBatchReader, dataset.scanner().to_reader())
 
 
 def _has_map(dtype: Any) -> bool:

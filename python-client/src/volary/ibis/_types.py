@@ -15,7 +15,7 @@ from ibis.formats.pyarrow import PyArrowType
 _TYPES = sge.DataType.Type
 
 
-class VolaryType(DataFusionType):  # type: ignore[misc]  # mypy does not see Ibis
+class VolaryType(DataFusionType):
     """The names of types in SQL."""
 
     dialect = "volary"

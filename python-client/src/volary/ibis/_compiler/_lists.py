@@ -80,7 +80,7 @@ class Lists:
         return reduce(concat, arg)
 
     def visit_ArrayStringJoin(self, op: Any, *, arg: Any, sep: Any) -> Any:
-        return self.if_(self._length(arg) > 0, self.f.anon.array_to_string(arg, sep), _NULL)
+        return self.f.anon.array_to_string(arg, sep)
 
     def visit_ArrayFlatten(self, op: Any, *, arg: Any) -> Any:
         return self.f.anon.flatten(arg)
@@ -91,7 +91,8 @@ class Lists:
         return self.if_(sge.paren(step).eq(0), self.cast(sge.Array(expressions=[]), op.dtype), numbers)
 
     def visit_TimestampRange(self, op: Any, *, start: Any, stop: Any, step: Any) -> Any:
-        if isinstance(op.step, ops.Literal) and not op.step.value:
+        step_of = op.step.arg if isinstance(op.step, ops.Negate) else op.step
+        if isinstance(step_of, ops.Literal) and not step_of.value:
             return self.cast(sge.Array(expressions=[]), op.dtype)
         return self.cast(self.f.anon.range(start, stop, step), op.dtype)
 

@@ -80,8 +80,7 @@ class Relations:
             empty = (self.cast(sge.Null(), dtype).as_(column, quoted=True) for column, dtype in schema.items())
             return sg.select(*empty).where(sge.false())
         tuples = [
-            sge.Tuple(expressions=[self._value(row[column], dtype) for column, dtype in schema.items()])
-            for row in rows
+            sge.Tuple(expressions=[self._value(row[column], dtype) for column, dtype in schema.items()]) for row in rows
         ]
         alias = sge.TableAlias(
             this=sg.to_identifier(gen_name("memtable"), quoted=True),

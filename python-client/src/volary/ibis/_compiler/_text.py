@@ -24,6 +24,7 @@ class Text:
     __slots__ = ()
 
     f: Any
+    if_: Any
 
     def visit_StringFind(self, op: Any, *, arg: Any, substr: Any, start: Any, end: Any) -> Any:
         if start is None and end is None:
@@ -33,6 +34,11 @@ class Text:
         position = self.f.strpos(self.f.substr(arg, *part), substr)
         # A sum rather than a CASE, so that NULL stays NULL.
         return sge.paren(position + begin * self.f.sign(position))
+
+    def visit_StringSplit(self, op: Any, *, arg: Any, delimiter: Any) -> Any:
+        parts = self.f.anon.string_to_array(arg, delimiter)
+        # The function makes an empty list of an empty text, while Python makes a list of one empty text.
+        return self.if_(sge.paren(arg).eq(sge.convert("")), self.f.anon.make_array(""), parts)
 
     def visit_StringSQLLike(self, op: Any, *, arg: Any, pattern: Any, escape: Any) -> Any:
         return _escaped(sge.Like(this=arg, expression=pattern), escape)

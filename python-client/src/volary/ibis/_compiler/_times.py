@@ -113,7 +113,9 @@ class Times:
         text = _format(format_str)
         if _reads_dates_only(op.format_str):
             return self.cast(self.f.anon.to_date(arg, text), op.dtype)
-        return self.f.anon.to_timestamp_micros(arg, text)
+        # The function says that it returns instants, but with a format, the values of a column have no zone.
+        without_zone = self.f.arrow_cast(self.f.anon.to_timestamp_micros(arg, text), "Timestamp(Microsecond, None)")
+        return self.f.arrow_cast(without_zone, 'Timestamp(Microsecond, Some("UTC"))')
 
     def visit_StringToDate(self, op: Any, *, arg: Any, format_str: Any) -> Any:
         return self.f.anon.to_date(arg, _format(format_str))
@@ -205,8 +207,7 @@ class Times:
         """Returns how many units have begun since the start of 1970, or since midnight."""
         epoch = self._part("epoch", self.f.anon.date_trunc(unit, arg))
         microseconds = self.cast(self.f.round(epoch * 1_000_000), dt.int64)
-        # Weeks begin on Monday, and 1970 began on Thursday. Both counts are off by the same number of days.
-        return self.cast(self.f.floor(microseconds / sge.convert(_MICROSECONDS[unit])), dt.int64)
+        return sge.Div(this=microseconds, expression=sge.convert(_MICROSECONDS[unit]), typed=True)
 
     # Intervals.
 
@@ -231,7 +232,7 @@ def _unit_name(part: Any) -> str:
 
 
 def _format(text: Any) -> Any:
-    """Returns a format of strftime in the spelling of the server, whose `%f` are nanoseconds instead of microseconds."""
+    """Returns a format of strftime as the server spells it: its `%f` are nanoseconds instead of microseconds."""
     if isinstance(text, sge.Literal) and text.is_string:
         return sge.convert(text.name.replace("%f", "%6f"))
     return text

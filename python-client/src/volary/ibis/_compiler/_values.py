@@ -38,7 +38,10 @@ class Values:
         if dtype.is_interval():
             return self._interval(value, dtype.unit)
         if dtype.is_timestamp():
-            return self._timestamp(value.isoformat(), dtype, dt.string)
+            text = value.isoformat()
+            if getattr(value, "nanosecond", 0) and dtype.scale is None:
+                dtype = dtype.copy(scale=9)
+            return self._timestamp(text, dtype, dt.string)
         if dtype.is_date() or dtype.is_time():
             return self.cast(value.isoformat(), dtype)
         if dtype.is_binary():
@@ -81,9 +84,20 @@ class Values:
         return self.cast(arg, to)
 
     def visit_TryCast(self, op: Any, *, arg: Any, to: Any) -> Any:
+        if op.arg.dtype.is_timestamp() and to.is_numeric():
+            return self.visit_Cast(op, arg=arg, to=to)
         if to.is_interval() or to.is_map() or (to.is_timestamp() and not op.arg.dtype.is_string()):
             raise com.UnsupportedOperationError(f"Volary cannot try to cast {op.arg.dtype} to {to}")
         return sge.TryCast(this=arg, to=self.type_mapper.from_ibis(to), safe=True)
+
+    def visit_Divide(self, op: Any, *, left: Any, right: Any) -> Any:
+        if op.left.dtype.is_integer() and op.right.dtype.is_integer():
+            left = self.cast(left, dt.float64)
+        # It is said to be typed, so that sqlglot adds no casts of its own.
+        return sge.Div(this=sge.paren(left), expression=sge.paren(right), typed=True)
+
+    def visit_FloorDivide(self, op: Any, *, left: Any, right: Any) -> Any:
+        return self.cast(self.f.floor(self.visit_Divide(op, left=left, right=right)), op.dtype)
 
     def visit_TypeOf(self, op: Any, *, arg: Any) -> Any:
         return self.f.anon.arrow_typeof(arg)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import ibis.expr.operations as ops
 from ibis.backends.sql.compilers.base import SQLGlotCompiler
 from ibis.backends.sql.compilers.datafusion import DataFusionCompiler
 
 from .._dialect import Volary
 from .._types import VolaryType
-from . import _aggregates, _lists, _relations, _text, _times, _values
+from . import _aggregates, _lists, _text, _times, _values
 from ._aggregates import Aggregates
 from ._lists import Lists
 from ._relations import Relations
@@ -19,13 +18,14 @@ from ._times import Times
 from ._values import Values
 
 
-class VolaryCompiler(Text, Times, Lists, Aggregates, Relations, Values, DataFusionCompiler):  # type: ignore[misc]
+class VolaryCompiler(Text, Times, Lists, Aggregates, Relations, Values, DataFusionCompiler):
     """Compiles expressions to SQL of Volary."""
 
     __slots__ = ()
 
     dialect = Volary
     type_mapper = VolaryType
+    supports_qualify = True
     rewrites = (*_times.REWRITES, *SQLGlotCompiler.rewrites)
 
     # Ibis defines methods for these operations in each subclass, also for those that are inherited. Those of
