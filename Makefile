@@ -19,10 +19,12 @@ BALLISTA_INSTALL := cargo install --locked --root $(BALLISTA) --target-dir $(BAL
 JDBC_BENCH := $(MAVEN) --file benches/jdbc/pom.xml compile exec:exec
 PYTHON_BENCH := $(VENV)/bin/python benches/python/bench.py
 
-PYTHON_SOURCES := python-client tests/python tests/sqlalchemy tests/superset benches/python tools
+PYTHON_SOURCES := python-client tests/python tests/sqlalchemy tests/superset tests/ibis benches/python tools
 
 # Superset needs older releases of SQLAlchemy, pandas and pyarrow than the other tests, so it has an environment.
+# That of Ibis has packages that no other test needs.
 SUPERSET_VENV := .venv-superset
+IBIS_VENV     := .venv-ibis
 
 # cargo-deny checks the licences, versions, sources and advisories of dependencies.
 DENY         := $(TARGET)/tools/bin/cargo-deny
@@ -41,7 +43,7 @@ TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools test-superset soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
+.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools test-superset test-ibis soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,7 +98,7 @@ test-go: ## All Go tests, with ADBC, database/sql and arrow-go; they start real 
 		{ go mod download || { echo "The modules of tests/go cannot be downloaded: the tests of Go clients are skipped."; exit 0; }; } && \
 		go vet ./... && go test -count=1 ./...
 
-test-tools: test-superset ## jOOQ, MyBatis, Hibernate, Spring Data JDBC and Spark, over the JDBC driver; they start real processes
+test-tools: test-superset test-ibis ## jOOQ, MyBatis, Hibernate, Spring Data JDBC and Spark over the JDBC driver; Superset; Ibis
 	cargo build --release --workspace --bins
 	$(MAVEN) --file tests/jdbc-tools/pom.xml test
 
@@ -107,6 +109,16 @@ test-superset: $(SUPERSET_VENV)/.installed ## Apache Superset with the engine sp
 $(SUPERSET_VENV)/.installed: python-client/pyproject.toml
 	$(PYTHON) -m venv $(SUPERSET_VENV)
 	$(SUPERSET_VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[superset]'
+	@touch $@
+
+test-ibis: $(IBIS_VENV)/.installed ## Ibis' own tests of backends, and a comparison with DuckDB
+	cargo build --release --workspace --bins
+	cd tests/ibis && $(abspath $(IBIS_VENV))/bin/pytest -q -n 2 .
+	cd tests/ibis && $(abspath $(IBIS_VENV))/bin/pytest -q -n 2 -p suite --pyargs ibis.backends.tests
+
+$(IBIS_VENV)/.installed: python-client/pyproject.toml tests/ibis/requirements.txt
+	$(PYTHON) -m venv $(IBIS_VENV)
+	$(IBIS_VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[ibis]' --requirement tests/ibis/requirements.txt
 	@touch $@
 
 soak: setup ## Hostile users, and calls of functions that nobody would make, for ten minutes each (SOAK_SECONDS)
