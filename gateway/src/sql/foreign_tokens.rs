@@ -77,6 +77,7 @@ fn rewrite_current_role(tokens: &mut Vec<TokenWithSpan>) {
 }
 
 /// Replaces USER with parentheses, and in a SELECT without FROM, which has no columns of this name.
+/// The parser reads `{fn user()}`, and wants a call there.
 fn rewrite_user(tokens: &mut [TokenWithSpan]) {
     let has_keyword = |keyword| tokens.iter().any(|it| is_keyword(&it.token, keyword));
     if !has_keyword(Keyword::USER) {
@@ -86,7 +87,10 @@ fn rewrite_user(tokens: &mut [TokenWithSpan]) {
     let is_without_columns = first.is_some_and(|it| is_keyword(&it.token, Keyword::SELECT))
         && !has_keyword(Keyword::FROM);
     for position in 0..tokens.len() {
-        if !is_keyword(&tokens[position].token, Keyword::USER) || !is_called(tokens, position) {
+        if !is_keyword(&tokens[position].token, Keyword::USER)
+            || !is_called(tokens, position)
+            || is_in_braces(tokens, position)
+        {
             continue;
         }
         let open = next(tokens, position).filter(|open| tokens[*open].token == Token::LParen);
@@ -113,6 +117,15 @@ fn is_called(tokens: &[TokenWithSpan], position: usize) -> bool {
     });
     let after = next(tokens, position);
     !is_named && after.is_none_or(|after| tokens[after].token != Token::Period)
+}
+
+/// Returns whether the word at this position follows `{fn`.
+fn is_in_braces(tokens: &[TokenWithSpan], position: usize) -> bool {
+    let mut before = tokens[..position].iter().rev().filter(|it| is_meant(it));
+    let is_fn = before.next().is_some_and(
+        |it| matches!(&it.token, Token::Word(word) if word.value.eq_ignore_ascii_case("fn")),
+    );
+    is_fn && before.next().is_some_and(|it| it.token == Token::LBrace)
 }
 
 fn is_meant(token: &TokenWithSpan) -> bool {
