@@ -19,7 +19,6 @@ import org.jooq.codegen.GenerationTool;
 import org.jooq.impl.DSL;
 import org.jooq.meta.jaxb.Configuration;
 import org.jooq.meta.jaxb.Database;
-import org.jooq.meta.jaxb.ForcedType;
 import org.jooq.meta.jaxb.Generate;
 import org.jooq.meta.jaxb.Generator;
 import org.jooq.meta.jaxb.Jdbc;
@@ -71,9 +70,7 @@ class JooqCodeGenerationTest {
         new Database()
             .withName("org.jooq.meta.jdbc.JDBCDatabase")
             .withInputSchema("public")
-            .withIncludes(NAME)
-            // jOOQ knows the type BYTEA in PostgreSQL alone, and would generate Object.
-            .withForcedTypes(new ForcedType().withName("VARBINARY").withIncludeTypes("BYTEA"));
+            .withIncludes(NAME);
     GenerationTool.generate(
         new Configuration()
             .withLogging(Logging.ERROR)

@@ -43,7 +43,6 @@ import org.jooq.impl.DSL;
 import org.jooq.impl.SQLDataType;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
-import org.junit.jupiter.api.Disabled;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInstance;
 import org.junit.jupiter.api.extension.ExtendWith;
@@ -130,7 +129,6 @@ class JooqTest {
   }
 
   @Test
-  @Disabled("Volary refuses LIKE with ESCAPE '!' and a pattern that is a parameter or an expression")
   void textIsSearched() {
     assertThat(jooq.select(K).from(birds).where(NAME.contains("ea")).fetch(K)).containsExactly(1L);
     assertThat(jooq.select(K).from(birds).where(NAME.startsWith("ka")).fetch(K)).containsExactly(2L);
@@ -139,9 +137,8 @@ class JooqTest {
   }
 
   @Test
-  @Disabled("Volary announces text for the parameters of a CASE that has no other values, and sum() refuses them")
   void aCaseWhoseValuesAreParametersIsSummed() {
-    assertThat(jooq.select(sum(when(ALIVE, 1).otherwise(0))).from(birds).fetchSingle().value1()).isEqualTo(new BigDecimal("2"));
+    assertThat(jooq.select(sum(when(ALIVE, 1).otherwise(0))).from(birds).fetchSingle().value1()).isEqualByComparingTo("2");
   }
 
   @Test

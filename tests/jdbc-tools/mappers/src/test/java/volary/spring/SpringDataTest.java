@@ -14,7 +14,6 @@ import java.util.stream.StreamSupport;
 import javax.sql.DataSource;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
-import org.junit.jupiter.api.Disabled;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInstance;
 import org.junit.jupiter.api.extension.ExtendWith;
@@ -138,7 +137,6 @@ class SpringDataTest {
   }
 
   @Test
-  @Disabled("Volary announces text for the parameter in `? IS NULL`, and the driver sets no number for a text")
   void aNumberThatMayBeMissing() {
     assertThat(birds.keysLike(1L)).containsExactly(1L);
     assertThat(birds.keysLike(null)).containsExactly(1L, 2L, 3L);
