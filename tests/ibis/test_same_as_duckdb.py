@@ -217,7 +217,7 @@ VALUES: dict[str, Callable[[Any], Any]] = {
     "parts of a timestamp": lambda t: t.ts.hour() * 10000 + t.ts.minute() * 100 + t.ts.second(),
     "milliseconds": lambda t: t.ts.millisecond(),
     "microseconds": lambda t: t.ts.microsecond(),
-    "epoch": lambda t: t.ts.epoch_seconds(),
+    "epoch": lambda t: t.ts.truncate("s").epoch_seconds(),
     "parts of a time": lambda t: t.tm.hour() * 10000 + t.tm.minute() * 100 + t.tm.second(),
     "parts of an instant": lambda t: t.tz.hour() + t.tz.day(),
     **{f"truncate to {unit}": (lambda t, unit=unit: t.ts.truncate(unit)) for unit in "YQMWDhms"},
@@ -231,10 +231,10 @@ VALUES: dict[str, Callable[[Any], Any]] = {
     "subtract seconds": lambda t: t.ts - ibis.interval(seconds=90),
     "add integers of days": lambda t: t.ts + t.n.as_interval("D"),
     "add to date": lambda t: (t.d + ibis.interval(days=1)).cast("date"),
-    "difference": lambda t: t.ts - ibis.timestamp("2005-01-01 00:00:00"),
     **{
         f"count {unit}s between": (lambda t, unit=unit: t.ts.delta(ibis.timestamp("2005-05-05 05:05:05"), unit=unit))
-        for unit in ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+        # Not weeks: DuckDB 2 counts whole weeks, but the beginnings of the other units.
+        for unit in ("year", "quarter", "month", "day", "hour", "minute", "second")
     },
     "format": lambda t: t.ts.strftime("%Y-%m-%d %H:%M:%S %j"),
     "parse timestamp": lambda t: t.ts.strftime("%Y%m%d %H%M%S").as_timestamp("%Y%m%d %H%M%S"),

@@ -210,8 +210,8 @@ class Tables(CanCreateDatabase, DirectPyArrowExampleLoader):
     ) -> ir.Table:
         """Sends Parquet files of this machine to a new table.
 
-        `path` is a file, a directory, a pattern such as `*.parquet`, or several files. Without `table_name`, the table gets a generated name. The
-        other arguments are the options of `create_table`.
+        `path` is a file, a directory, a pattern such as `*.parquet`, or several files. Without `table_name`, the table
+        gets a generated name. The other arguments are the options of `create_table`.
         """
         return self.create_table(table_name or gen_name("read_parquet"), _dataset(path, "parquet"), **options)
 
@@ -258,7 +258,8 @@ def _reader(obj: Any, schema: Any) -> pa.RecordBatchReader:
     A table without rows is one that has a schema only.
     """
     if obj is None:
-        return PyArrowSchema.from_ibis(schema).empty_table().to_reader()
+        empty: pa.Table = PyArrowSchema.from_ibis(schema).empty_table()
+        return empty.to_reader()
     if isinstance(obj, pa.RecordBatchReader):
         reader: pa.RecordBatchReader = obj
         return reader if schema is None else _typed(obj, PyArrowSchema.from_ibis(schema))
