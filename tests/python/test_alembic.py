@@ -171,8 +171,9 @@ def test_a_model_is_compared_with_what_is_there(migrations):
         sa.CheckConstraint("id > 0", name="positive"),
     )
     options = {"compare_type": True, "compare_server_default": True}
-    with migrations.engine.connect() as connection, pytest.warns(UserWarning, match="no indexes"):
-        metadata.create_all(connection)
+    with migrations.engine.connect() as connection:
+        with pytest.warns(UserWarning, match="no indexes"):
+            metadata.create_all(connection)
         assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
         metadata.tables["birds"].append_column(sa.Column("wingspan", sa.Float))
         sa.Table("nests", metadata, sa.Column("k", sa.BigInteger))

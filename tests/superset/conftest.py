@@ -12,7 +12,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))
-from cluster import LocalCluster  # noqa: E402
+from cluster import LocalCluster
 
 CONFIG = """
 SECRET_KEY = "a key of the tests"
@@ -52,9 +52,9 @@ def events(cluster):
         connection.sql("COMMENT ON COLUMN sales.events.amount IS 'in euros'")
         connection.sql(
             "INSERT INTO sales.events SELECT k, CASE WHEN k % 2 = 0 THEN 'even' ELSE 'odd' END, k * 1.5, "
-            "CAST(to_timestamp_seconds(1772600767 + k * 3600) AS TIMESTAMP), to_timestamp_seconds(1772600767 + k * 3600), "
-            "CAST(to_timestamp_seconds(1772600767 + k * 3600) AS DATE), 1772600767 + k * 3600, ['a', 'b'] "
-            "FROM generate_series(0, 99) AS numbers(k)"
+            "CAST(instant AS TIMESTAMP), instant, CAST(instant AS DATE), 1772600767 + k * 3600, ['a', 'b'] "
+            "FROM (SELECT value AS k, to_timestamp_seconds(1772600767 + value * 3600) AS instant "
+            "FROM generate_series(0, 99)) AS hours"
         )
         connection.sql("CREATE VIEW sales.evens AS SELECT id, amount FROM sales.events WHERE kind = 'even'")
     return "events"

@@ -61,7 +61,7 @@ def test_schemas_tables_and_views_are_listed(client, database_id, events):
 def test_columns_keys_and_comments_are_shown(client, database_id, events):
     shown = client.get(f"/api/v1/database/{database_id}/table_metadata/?name=events&schema=sales").json
     assert shown["comment"] == "what was sold"
-    assert shown["primaryKey"]["column_names"] == ["id"]
+    assert shown["primaryKey"]["name"] == "events_pkey"
     columns = {column["name"]: (column["longType"], column["comment"]) for column in shown["columns"]}
     assert columns == {
         "id": ("BIGINT", None),

@@ -93,7 +93,7 @@ class Questions:
     def primary_keys(self, schema: str | None, names: Names) -> dict[str, dict[str, Any]]:
         """Returns the primary keys."""
         return {
-            table: {"constrained_columns": constraint.columns, "name": name}
+            table: {"constrained_columns": list(constraint.columns), "name": name}
             for table, constraints in self._constraints(schema, names).items()
             for name, constraint in constraints.items()
             if constraint.kind == "PRIMARY KEY"
@@ -103,7 +103,7 @@ class Questions:
         """Returns the unique constraints."""
         return {
             table: [
-                {"name": name, "column_names": constraint.columns}
+                {"name": name, "column_names": list(constraint.columns)}
                 for name, constraint in constraints.items()
                 if constraint.kind == "UNIQUE"
             ]

@@ -31,7 +31,8 @@ BY_TEXT: dict[re.Pattern[str], Described] = {
         SupersetErrorType.SYNTAX_ERROR,
         {},
     ),
-    re.compile(r"no gateway answers at grpc(?:\+tls)?://(?P<host>.+?):\d+: .*(?:resolv|lookup)"): (
+    re.compile("PERMISSION_DENIED: "): ("", SupersetErrorType.CONNECTION_DATABASE_PERMISSIONS_ERROR, {}),
+    re.compile(r"no gateway answers at grpc(?:\+tls)?://(?P<host>.+?):\d+: .*(?:resolv|lookup|resolution)"): (
         __('The hostname "%(host)s" cannot be resolved.'),
         SupersetErrorType.CONNECTION_INVALID_HOSTNAME_ERROR,
         {"invalid": ["host"]},
@@ -47,7 +48,7 @@ BY_TEXT: dict[re.Pattern[str], Described] = {
         {"invalid": ["host", "port"]},
     ),
 }
-"""Errors by what their messages contain, which become parts of what is said."""
+"""Errors by what their messages contain, which become parts of what is said. Without a text, the message is said."""
 
 BY_SQLSTATE: dict[str, SupersetErrorType] = {
     "28000": SupersetErrorType.CONNECTION_ACCESS_DENIED_ERROR,
@@ -63,11 +64,11 @@ BY_SQLSTATE: dict[str, SupersetErrorType] = {
 """Errors by their SQLSTATE, for which the message of the gateway says enough."""
 
 
-def sqlstate(error: BaseException | None) -> str | None:
-    """Returns the SQLSTATE of an error of `volary.dbapi`, also if SQLAlchemy or Superset has wrapped it."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
+def sqlstate(error: object) -> str | None:
+    """Returns the SQLSTATE of an error of `volary.dbapi`, also if SQLAlchemy or Superset has wrapped it. Superset may
+    give the text of an error, which has none.
+    """
+    while isinstance(error, BaseException):
         code = getattr(error, "sqlstate", None)
         if isinstance(code, str):
             return code

@@ -14,7 +14,7 @@ from marshmallow.validate import Range
 from sqlalchemy import types as sqltypes
 from sqlalchemy.engine import URL
 from superset.db_engine_specs.base import BaseEngineSpec, BasicParametersMixin, DatabaseCategory
-from superset.errors import ErrorLevel, SupersetError
+from superset.errors import ErrorLevel, SupersetError, SupersetErrorType
 from superset.exceptions import SupersetException
 from superset.sql.parse import SQLGLOT_DIALECTS, Table
 from superset.utils.core import GenericDataType
@@ -232,7 +232,7 @@ class VolaryEngineSpec(BasicParametersMixin, BaseEngineSpec):
         """Returns what is wrong, with Superset's kind of error where there is one."""
         errors: list[SupersetError] = super().extract_errors(ex, context, database_name)
         kind = BY_SQLSTATE.get(sqlstate(ex) or "")
-        if kind is None or any(error.error_type in (*BY_SQLSTATE.values(), *_KINDS) for error in errors):
+        if kind is None or errors[0].error_type is not SupersetErrorType.GENERIC_DB_ENGINE_ERROR:
             return errors
         extra = {"engine_name": cls.engine_name}
         return [SupersetError(cls._extract_error_message(ex), kind, ErrorLevel.ERROR, extra)]
@@ -278,9 +278,6 @@ class VolaryEngineSpec(BasicParametersMixin, BaseEngineSpec):
                 if error.code is not ErrorCode.NOT_FOUND:
                     raise
         return bool(running)
-
-
-_KINDS = {kind for _, kind, _ in BY_TEXT.values()}
 
 
 @lru_cache(maxsize=1024)
