@@ -1,0 +1,8 @@
+"""dbt's own tests for adapters. `left_out.py` lists what is left out of them, and `changed.py` what is changed."""
+
+from changed import CHANGED
+from left_out import LEFT_OUT
+from suite import test_classes
+
+globals().update(test_classes(LEFT_OUT, CHANGED))
+del test_classes
