@@ -4,6 +4,8 @@ PYTHON ?= python3
 MAVEN  ?= mvn --quiet --batch-mode
 VENV   := .venv
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# dbt has 50 packages, and some of them want other releases than the tools in .venv.
+DBT_VENV := $(abspath $(TARGET))/dbt-venv
 BIN    := $(TARGET)/release/volary
 # Flags of `volary demo`: the scale factor, the number of workers, and any others.
 SCALE   ?= 0.1
@@ -19,7 +21,7 @@ BALLISTA_INSTALL := cargo install --locked --root $(BALLISTA) --target-dir $(BAL
 JDBC_BENCH := $(MAVEN) --file benches/jdbc/pom.xml compile exec:exec
 PYTHON_BENCH := $(VENV)/bin/python benches/python/bench.py
 
-PYTHON_SOURCES := python-client tests/python tests/sqlalchemy benches/python tools
+PYTHON_SOURCES := python-client tests/python tests/sqlalchemy tests/dbt benches/python tools
 
 # cargo-deny checks the licences, versions, sources and advisories of dependencies.
 DENY         := $(TARGET)/tools/bin/cargo-deny
@@ -38,7 +40,7 @@ TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python test-jdbc test-tools soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
+.PHONY: help setup build demo test test-rust test-python test-jdbc test-tools test-dbt soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +50,12 @@ setup: $(VENV)/.installed ## Make the Python environment in .venv (make test doe
 $(VENV)/.installed: python-client/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[test]'
+	@touch $@
+
+$(DBT_VENV)/.installed: python-client/pyproject.toml tests/dbt/requirements.txt
+	$(PYTHON) -m venv $(DBT_VENV)
+	$(DBT_VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[dbt]' \
+		--requirement tests/dbt/requirements.txt
 	@touch $@
 
 # Finds missing tools before a long build fails without them. Cargo shows the progress of the build.
@@ -85,9 +93,13 @@ test-jdbc: ## All Java tests, with the JDBC driver; they start real processes
 	$(MAVEN) --file tests/jdbc-tools/pom.xml --projects mappers test
 	$(MAVEN) --file benches/jdbc/pom.xml test
 
-test-tools: ## jOOQ, MyBatis, Hibernate, Spring Data JDBC and Spark, over the JDBC driver; they start real processes
+test-tools: test-dbt ## jOOQ, MyBatis, Hibernate, Spring Data JDBC and Spark over JDBC, and dbt; they start real processes
 	cargo build --release --workspace --bins
 	$(MAVEN) --file tests/jdbc-tools/pom.xml test
+
+test-dbt: $(DBT_VENV)/.installed ## dbt's own tests for adapters, and ours; they start real processes
+	cargo build --release --workspace --bins
+	cd tests/dbt && $(DBT_VENV)/bin/pytest -n auto
 
 soak: setup ## Hostile users, and calls of functions that nobody would make, for ten minutes each (SOAK_SECONDS)
 	cargo build --release --workspace --bins
