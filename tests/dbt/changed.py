@@ -20,9 +20,8 @@ from dbt.tests.adapter.sample_mode import test_sample_mode as sample_mode
 from dbt.tests.adapter.utils.data_types.test_type_int import TestTypeInt
 from dbt.tests.adapter.utils.test_date_spine import TestDateSpine
 from dbt.tests.adapter.utils.test_timestamps import TestCurrentTimestamps
-from dbt.tests.util import AnyInteger, check_relations_equal, read_file, run_dbt, write_file
+from dbt.tests.util import check_relations_equal, read_file, run_dbt
 from dbt_common.contracts.metadata import CatalogTable, ColumnMetadata, TableMetadata
-
 
 # The catalog of `dbt docs generate`
 
@@ -232,7 +231,7 @@ class EphemeralNested(TestEphemeralNested):
         assert len(run_dbt(["run"])) == 2
         schema = f'"volary"."{project.test_schema}"'
         assert _without_spaces(read_file("target", "run", "test", "models", "root_view.sql")) == _without_spaces(
-            f"create or replace view {schema}.\"root_view\" as (with __dbt__cte__ephemeral_level_two as ("
+            f'create or replace view {schema}."root_view" as (with __dbt__cte__ephemeral_level_two as ('
             f'select * from {schema}."source_table"), __dbt__cte__ephemeral as ('
             "select * from __dbt__cte__ephemeral_level_two) select * from __dbt__cte__ephemeral)"
         )

@@ -1,4 +1,4 @@
-"""dbt's own tests for adapters. `left_out.py` lists what is left out of them, and `changed.py` what is changed."""
+"""The tests that dbt has for all adapters. `left_out.py` says what is left out, and `changed.py` what is changed."""
 
 from changed import CHANGED
 from left_out import LEFT_OUT

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 import pytest
-from dbt.adapters.contracts.connection import ConnectionState
 from dbt.adapters.volary.connections import VolaryConnectionManager
 from dbt.tests.util import read_file, run_dbt, run_dbt_and_capture, write_file
 from dbt_common.exceptions import DbtRuntimeError
@@ -46,7 +45,11 @@ def statements(project, relation):
     )
     name = f'"{project.test_schema}"."{relation}"'
     texts = [text.partition("*/")[2].split() for (text,) in log]
-    return [" ".join(words[:2]) for words in texts if name in words[:5] and words[0] in ("insert", "create")]
+    return [
+        " ".join(words[:2])
+        for words in texts
+        if words and words[0] in ("insert", "create") and any(word.endswith(name) for word in words[:5])
+    ]
 
 
 class TestTables:
@@ -154,7 +157,7 @@ class TestContractOfIncrementalModel:
             " {name: grams, data_type: double, constraints: [{type: check, expression: 'grams > 0'}]}]"
         )
         return {
-            "weights.sql": "{{ config(materialized='incremental', unique_key='id') }} "
+            "weights.sql": "{{ config(materialized='incremental', unique_key='id', on_schema_change='fail') }} "
             "select {{ var('id', 1) }} as id, cast({{ var('grams', 5) }} as double) as grams",
             "weights.yml": "models: [{name: weights, config: {contract: {enforced: true}}, columns: " + columns + "}]",
         }
@@ -189,6 +192,19 @@ class TestColumnsOfLaterRuns:
         assert project.run_sql(f"select count(*), count(id) from {project.test_schema}.later", fetch="one") == (2, 1)
 
 
+_OPERATIONS = """
+{% macro birds() %}
+  {{ return(api.Relation.create(database=target.database, schema=target.schema, identifier='birds', type='table')) }}
+{% endmacro %}
+{% macro rename_birds() %}{% do adapter.rename_relation(birds(), birds()) %}{% endmacro %}
+{% macro empty_birds() %}{% do adapter.truncate_relation(birds()) %}{% endmacro %}
+{% macro several() %}
+  {% set table = target.schema ~ '.several' %}
+  {% do run_query("create table " ~ table ~ " as select ';' as x; -- ;\n drop table " ~ table ~ ";") %}
+{% endmacro %}
+"""
+
+
 class TestOperations:
     @pytest.fixture(scope="class")
     def models(self):
@@ -196,12 +212,7 @@ class TestOperations:
 
     @pytest.fixture(scope="class")
     def macros(self):
-        relation = "{% set birds = api.Relation.create(database=target.database, schema=target.schema, identifier='birds', type='table') %}"
-        return {
-            "operations.sql": "{% macro rename_birds() %}" + relation + "{% do adapter.rename_relation(birds, birds) %}{% endmacro %}"
-            "{% macro empty_birds() %}" + relation + "{% do adapter.truncate_relation(birds) %}{% endmacro %}"
-            "{% macro several() %}{% do run_query(\"create table {schema}.a as select ';' as x; -- ;\\n drop table {schema}.a;\".replace('{schema}', target.schema)) %}{% endmacro %}"
-        }
+        return {"operations.sql": _OPERATIONS}
 
     def test_what_has_no_statement_is_refused_or_done_in_one_step(self, project):
         run_dbt(["run"])
@@ -242,7 +253,6 @@ class TestOperations:
         assert opened.wait(60)
         with project.adapter.connection_named("other"):
             while thread.is_alive():
-                assert manager.get_thread_connection().state in (ConnectionState.OPEN, ConnectionState.INIT)
                 manager.cancel_open()
                 thread.join(0.05)
         assert "CANCELLED" in failed[0]

@@ -1,7 +1,6 @@
 """The dbt adapter `volary`. dbt imports it for profiles with `type: volary`."""
 
 from dbt.adapters.base import AdapterPlugin
-
 from dbt.adapters.volary.column import VolaryColumn
 from dbt.adapters.volary.connections import VolaryConnectionManager
 from dbt.adapters.volary.credentials import VolaryCredentials

@@ -40,7 +40,7 @@ class VolaryConfig(AdapterConfig):
 
 
 class VolaryAdapter(SQLAdapter):
-    """dbt's adapter for Volary. Most of it are the macros in `dbt/include/volary`."""
+    """The adapter of dbt for Volary. Most of it are the macros in `dbt/include/volary`."""
 
     ConnectionManager = VolaryConnectionManager
     Relation = VolaryRelation
