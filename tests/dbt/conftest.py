@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,3 +39,9 @@ def dbt_profile_target(gateway: tuple[str, str]) -> dict[str, object]:
     uri, token = gateway
     host, port = uri.removeprefix("grpc://").rsplit(":", 1)
     return {"type": "volary", "threads": 4, "host": host, "port": int(port), "token": token}
+
+
+@pytest.fixture(scope="class")
+def test_data_dir(request: pytest.FixtureRequest) -> str:
+    """The directory of the data of a test of dbt's suite, beside the test."""
+    return str(Path(str(sys.modules[request.cls.__module__].__file__)).parent / "data")
