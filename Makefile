@@ -4,6 +4,8 @@ PYTHON ?= python3
 MAVEN  ?= mvn --quiet --batch-mode
 VENV   := .venv
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# dbt has 50 packages, and some of them want other releases than the tools in .venv.
+DBT_VENV := $(abspath $(TARGET))/dbt-venv
 BIN    := $(TARGET)/release/volary
 # Flags of `volary demo`: the scale factor, the number of workers, and any others.
 SCALE   ?= 0.1
@@ -19,7 +21,7 @@ BALLISTA_INSTALL := cargo install --locked --root $(BALLISTA) --target-dir $(BAL
 JDBC_BENCH := $(MAVEN) --file benches/jdbc/pom.xml compile exec:exec
 PYTHON_BENCH := $(VENV)/bin/python benches/python/bench.py
 
-PYTHON_SOURCES := python-client tests/python tests/sqlalchemy tests/superset tests/ibis benches/python tools
+PYTHON_SOURCES := python-client tests/python tests/sqlalchemy tests/superset tests/ibis tests/dbt benches/python tools
 
 # Superset needs older releases of SQLAlchemy, pandas and pyarrow than the other tests, so it has an environment.
 # That of Ibis has packages that no other test needs.
@@ -43,7 +45,7 @@ TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools test-superset test-ibis soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
+.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools test-superset test-ibis test-dbt soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +55,12 @@ setup: $(VENV)/.installed ## Make the Python environment in .venv (make test doe
 $(VENV)/.installed: python-client/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[test]'
+	@touch $@
+
+$(DBT_VENV)/.installed: python-client/pyproject.toml tests/dbt/requirements.txt
+	$(PYTHON) -m venv $(DBT_VENV)
+	$(DBT_VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[dbt]' \
+		--requirement tests/dbt/requirements.txt
 	@touch $@
 
 # Finds missing tools before a long build fails without them. Cargo shows the progress of the build.
@@ -98,7 +106,7 @@ test-go: ## All Go tests, with ADBC, database/sql and arrow-go; they start real 
 		{ go mod download || { echo "The modules of tests/go cannot be downloaded: the tests of Go clients are skipped."; exit 0; }; } && \
 		go vet ./... && go test -count=1 ./...
 
-test-tools: test-superset test-ibis ## jOOQ, MyBatis, Hibernate, Spring Data JDBC and Spark over the JDBC driver; Superset; Ibis
+test-tools: test-superset test-ibis test-dbt ## jOOQ, MyBatis, Hibernate, Spring Data JDBC and Spark over JDBC; Superset, Ibis, dbt
 	cargo build --release --workspace --bins
 	$(MAVEN) --file tests/jdbc-tools/pom.xml test
 
@@ -120,6 +128,10 @@ $(IBIS_VENV)/.installed: python-client/pyproject.toml tests/ibis/requirements.tx
 	$(PYTHON) -m venv $(IBIS_VENV)
 	$(IBIS_VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[ibis]' --requirement tests/ibis/requirements.txt
 	@touch $@
+
+test-dbt: $(DBT_VENV)/.installed ## dbt's own tests for adapters, and ours; they start real processes
+	cargo build --release --workspace --bins
+	cd tests/dbt && $(DBT_VENV)/bin/pytest -n auto
 
 soak: setup ## Hostile users, and calls of functions that nobody would make, for ten minutes each (SOAK_SECONDS)
 	cargo build --release --workspace --bins

@@ -44,6 +44,7 @@ class Cursor:
         self._gateway = gateway
         self._rows: Rows | None = None
         self._rowcount = -1
+        self._query_id: str | None = None
         self._exchange: Exchange | None = None
         self._is_closed = False
 
@@ -157,6 +158,14 @@ class Cursor:
     ) -> None:
         self.close()
 
+    @property
+    def query_id(self) -> str | None:
+        """The id by which `system.query_log` lists the last statement. None before the first one and after an ingest.
+
+        This is an extension of PEP 249.
+        """
+        return self._query_id
+
     # Extensions, with the names that the ADBC driver gives them
 
     def fetch_arrow_table(self) -> pa.Table:
@@ -225,6 +234,7 @@ class Cursor:
 
     def _clear(self) -> None:
         rows, self._rows, self._exchange, self._rowcount = self._rows, None, None, -1
+        self._query_id = None
         if rows is not None:
             rows.close()
 
@@ -238,6 +248,7 @@ class Cursor:
         if not isinstance(operation, str):
             raise ProgrammingError(f"a statement is text, not {type(operation).__name__}")
         result = self._gateway.run(operation, batches, schema, on_start=self._note_start)
+        self._query_id = result.query_id
         if result.rows_affected is None:
             self._rows, self._rowcount = Rows(result), -1
         else:
