@@ -4,8 +4,6 @@ PYTHON ?= python3
 MAVEN  ?= mvn --quiet --batch-mode
 VENV   := .venv
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# dbt has 50 packages, and some of them want other releases than the tools in .venv.
-DBT_VENV := $(abspath $(TARGET))/dbt-venv
 BIN    := $(TARGET)/release/volary
 # Flags of `volary demo`: the scale factor, the number of workers, and any others.
 SCALE   ?= 0.1
@@ -23,10 +21,11 @@ PYTHON_BENCH := $(VENV)/bin/python benches/python/bench.py
 
 PYTHON_SOURCES := python-client tests/python tests/sqlalchemy tests/superset tests/ibis tests/dbt benches/python tools
 
-# Superset needs older releases of SQLAlchemy, pandas and pyarrow than the other tests, so it has an environment.
-# That of Ibis has packages that no other test needs.
+# Superset and dbt need other releases of some packages than the tests in .venv, and Ibis needs packages that no other
+# test needs. So each of them has an environment.
 SUPERSET_VENV := .venv-superset
 IBIS_VENV     := .venv-ibis
+DBT_VENV      := .venv-dbt
 
 # cargo-deny checks the licences, versions, sources and advisories of dependencies.
 DENY         := $(TARGET)/tools/bin/cargo-deny
@@ -55,12 +54,6 @@ setup: $(VENV)/.installed ## Make the Python environment in .venv (make test doe
 $(VENV)/.installed: python-client/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[test]'
-	@touch $@
-
-$(DBT_VENV)/.installed: python-client/pyproject.toml tests/dbt/requirements.txt
-	$(PYTHON) -m venv $(DBT_VENV)
-	$(DBT_VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[dbt]' \
-		--requirement tests/dbt/requirements.txt
 	@touch $@
 
 # Finds missing tools before a long build fails without them. Cargo shows the progress of the build.
@@ -131,7 +124,13 @@ $(IBIS_VENV)/.installed: python-client/pyproject.toml tests/ibis/requirements.tx
 
 test-dbt: $(DBT_VENV)/.installed ## dbt's own tests for adapters, and ours; they start real processes
 	cargo build --release --workspace --bins
-	cd tests/dbt && $(DBT_VENV)/bin/pytest -n auto
+	cd tests/dbt && $(abspath $(DBT_VENV))/bin/pytest -n auto
+
+$(DBT_VENV)/.installed: python-client/pyproject.toml tests/dbt/requirements.txt
+	$(PYTHON) -m venv $(DBT_VENV)
+	$(DBT_VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[dbt]' \
+		--requirement tests/dbt/requirements.txt
+	@touch $@
 
 soak: setup ## Hostile users, and calls of functions that nobody would make, for ten minutes each (SOAK_SECONDS)
 	cargo build --release --workspace --bins
