@@ -207,7 +207,7 @@ def test_a_frame_needs_a_number_of_rows(connection, rows):
     ],
 )
 def test_what_cannot_run_is_refused_when_it_is_prepared(cursor, statement):
-    with pytest.raises(Exception, match="not supported|ESCAPE takes one|only by IN"):
+    with pytest.raises(Exception, match=r"not supported|ESCAPE takes one|only by IN"):
         cursor.adbc_prepare(statement)
 
 

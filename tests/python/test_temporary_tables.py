@@ -132,25 +132,28 @@ def test_a_closed_session_leaves_no_table_and_no_file(tmp_path):
 def test_an_unused_session_loses_its_tables_and_one_whose_statement_runs_keeps_them(tmp_path):
     settings = {"VOLARY_GATEWAY__TEMPORARY_TABLES__IDLE_TIMEOUT": "1s"}
     endless = "SELECT n.k FROM nest n CROSS JOIN generate_series(1, 1000000000)"
-    with LocalCluster(tmp_path, workers=1, settings=settings) as cluster:
-        with cluster.connect() as unused, cluster.connect() as used:
+    with (
+        LocalCluster(tmp_path, workers=1, settings=settings) as cluster,
+        cluster.connect() as unused,
+        cluster.connect() as used,
+    ):
 
-            def started() -> volary.Result | None:
-                try:
-                    used.sql("CREATE TEMP TABLE IF NOT EXISTS nest AS SELECT 1 AS k")
-                    return used.sql(endless)
-                except volary.NotFoundError:
-                    return None  # the machine is so slow that the table is dropped by now
+        def started() -> volary.Result | None:
+            try:
+                used.sql("CREATE TEMP TABLE IF NOT EXISTS nest AS SELECT 1 AS k")
+                return used.sql(endless)
+            except volary.NotFoundError:
+                return None  # the machine is so slow that the table is dropped by now
 
-            result = until(started, "a statement reads the temporary table")
-            unused.sql("CREATE TEMP TABLE eggs AS SELECT 1 AS k")
-            until(lambda: len(segments(tmp_path)) == 1, "the temporary table of the unused session is dropped")
-            with pytest.raises(volary.NotFoundError):
-                unused.sql("SELECT k FROM eggs")
-            assert has_nest(used)
-            result.close()
-            until(lambda: not segments(tmp_path), "the other session is unused, too")
-            until(lambda: unused.sql("CREATE OR REPLACE TEMP TABLE eggs AS SELECT 2 AS k"), "a session goes on")
+        result = until(started, "a statement reads the temporary table")
+        unused.sql("CREATE TEMP TABLE eggs AS SELECT 1 AS k")
+        until(lambda: len(segments(tmp_path)) == 1, "the temporary table of the unused session is dropped")
+        with pytest.raises(volary.NotFoundError):
+            unused.sql("SELECT k FROM eggs")
+        assert has_nest(used)
+        result.close()
+        until(lambda: not segments(tmp_path), "the other session is unused, too")
+        until(lambda: unused.sql("CREATE OR REPLACE TEMP TABLE eggs AS SELECT 2 AS k"), "a session goes on")
 
 
 def test_a_restart_drops_what_sessions_have_left(tmp_path):
