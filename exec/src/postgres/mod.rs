@@ -27,7 +27,7 @@ use datafusion::logical_expr::ScalarUDF;
 
 pub use escape::{LIKE_ESCAPE, SIMILAR_TO_ESCAPE, escape_char, like_pattern, similar_to_regex};
 pub use interval::{divide_interval, interval_of_days, multiply_interval};
-pub use read_times::with_templates;
+pub(crate) use read_times::with_templates;
 pub use row_numbers::window_functions;
 
 /// Returns the functions. [`crate::instants::functions`] returns those that read instants.

@@ -21,7 +21,7 @@ use super::to_char::is_chrono;
 
 /// Returns functions that read times with patterns, such that they read templates of PostgreSQL,
 /// too. `before` is the number of arguments before the text.
-pub fn with_templates(
+pub(crate) fn with_templates(
     functions: impl IntoIterator<Item = Arc<ScalarUDF>>,
     before: usize,
 ) -> Vec<Arc<ScalarUDF>> {

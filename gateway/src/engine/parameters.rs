@@ -123,7 +123,8 @@ struct Parameter {
 }
 
 impl Parameters {
-    /// Finds the parameters of a plan, and those in `frames`, which are in it already. Values without a time zone become instants in `zone`.
+    /// Finds the parameters of a plan, and those in `frames`, which are in it already. Values
+    /// without a time zone become instants in `zone`.
     ///
     /// # Errors
     /// See [`parameter_types`].
@@ -196,11 +197,11 @@ impl Parameter {
 
 /// How the value for an operand of an arithmetic operator is bound.
 enum Operand {
-    /// With its own type.
+    /// Keeps its own type.
     AsGiven,
-    /// As the interval of so many days.
+    /// Becomes the interval of so many days.
     Days,
-    /// With the type that the plan wants.
+    /// Is cast to the type that the plan wants.
     Cast,
 }
 

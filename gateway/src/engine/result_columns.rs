@@ -30,8 +30,8 @@ pub(super) fn coerced_schema(state: &SessionState, plan: &LogicalPlan) -> Result
     Ok(combine_names_and_types(&stated, analyzed.schema().inner()))
 }
 
-/// Refuses a statement with a correlated subquery for which the optimizer finds no join, which would
-/// otherwise be known only when the statement runs. Other statements are not optimized.
+/// Refuses a statement with a correlated subquery for which the optimizer finds no join. Otherwise,
+/// this would be known only when the statement runs. Other statements are not optimized.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`, and the errors of the optimizer.

@@ -16,8 +16,8 @@ use super::{foreign_functions, row_subqueries, session_statement};
 
 /// Rewrites FETCH and TOP to LIMIT, calls of functions of other databases to DataFusion's, SHOW of
 /// what DataFusion does not know to queries, SIMILAR TO to `~`, ESCAPE to backslashes, comparisons
-/// of rows with subqueries to EXISTS, and AT TIME ZONE 'UTC' to another name of UTC, because the type of instants has the zone UTC in every
-/// session.
+/// of rows with subqueries to EXISTS, and AT TIME ZONE 'UTC' to another name of UTC, because the
+/// type of instants has the zone UTC in every session.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for forms of FETCH that are not supported, and for wrong patterns and escape

@@ -62,10 +62,10 @@ enum Kind {
     ShortDay,
     DayOfYear,
     DayOfMonth,
-    /// 1 for Sunday.
+    /// Counted from Sunday, which is 1.
     DayOfWeek,
     IsoDayOfYear,
-    /// 1 for Monday.
+    /// Counted from Monday, which is 1.
     IsoDayOfWeek,
     IsoWeek,
     /// The year of the ISO week, with this number of digits.

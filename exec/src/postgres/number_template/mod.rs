@@ -46,15 +46,15 @@ enum Part {
     Point,
     /// The separator of groups: `,` or `G`.
     Group,
-    /// `L`, which is a space in the locale C.
+    /// Writes a space for `L`, as in the locale C.
     Currency,
-    /// `MI`.
+    /// Writes a minus for `MI`.
     Minus,
-    /// `PL`.
+    /// Writes a plus for `PL`.
     Plus,
-    /// `SG`.
+    /// Writes either sign for `SG`.
     Sign,
-    /// `TH` or `th`.
+    /// Writes the ending of an ordinal number for `TH` or `th`.
     Ordinal(Letters),
     Text(char),
 }
@@ -65,7 +65,7 @@ enum Letters {
     Lower,
 }
 
-/// Where the sign is.
+/// The place of the sign.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Sign {
     /// Before the first digit, if the number is negative.
@@ -76,9 +76,9 @@ enum Sign {
     After,
     /// Brackets around a negative number (`PR`).
     Brackets,
-    /// Where `MI` or `SG` is.
+    /// At the place of `MI` or `SG`.
     Own,
-    /// Where `PL` is if the number is positive, and otherwise before the first digit.
+    /// At the place of `PL` if the number is positive, and otherwise before the first digit.
     OwnPlus,
 }
 
