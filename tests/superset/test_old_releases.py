@@ -71,7 +71,11 @@ def test_expressions_mean_the_same(engine, metadata):
         connection.execute(table.insert(), {"n": 1, "at": at})
         rolling = sa.func.sum(t.n).over(order_by=t.n, rows=(-1, 1))
         found = sa.select(
-            t.n / 3, t.at + datetime.timedelta(hours=1), t.at - t.at, sa.literal("50%").like("50#%", escape="#"), rolling
+            t.n / 3,
+            t.at + datetime.timedelta(hours=1),
+            t.at - t.at,
+            sa.literal("50%").like("50#%", escape="#"),
+            rolling,
         )
         assert connection.execute(found).all() == [
             (decimal.Decimal("0.33333333333333"), at + datetime.timedelta(hours=1), datetime.timedelta(0), True, 1)
