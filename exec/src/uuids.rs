@@ -29,8 +29,8 @@ pub const UUID: DataType = DataType::FixedSizeBinary(UUID_BYTES);
 /// Number of hexadecimal digits of a UUID.
 const DIGITS: u32 = 32;
 
-/// Reads a UUID from a text: 32 hexadecimal digits, also in braces, in upper or lower case, and with
-/// hyphens between any groups of four digits or without them.
+/// Reads a UUID from a text: 32 hexadecimal digits, also in braces, in upper or lower case, and
+/// with hyphens between any groups of four digits or without them.
 pub(crate) fn parse(text: &str) -> Option<Uuid> {
     let text = text.trim();
     let text = match text.strip_prefix('{') {
@@ -86,7 +86,7 @@ pub(crate) fn from_uuids(
 }
 
 /// Returns the function that makes random UUIDs, `uuid` or `gen_random_uuid`.
-pub fn random_uuid() -> Arc<ScalarUDF> {
+pub(crate) fn random_uuid() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(RandomUuid {
         aliases: ["gen_random_uuid".to_owned()],
         signature: Signature::nullary(Volatility::Volatile),

@@ -45,8 +45,8 @@ pub(super) struct ParameterType {
 /// - A column of a UNION: the type of the other branches.
 /// - CAST: the type to which it casts, as the SQL standard says.
 /// - The branches of a CASE, the arguments of `coalesce` and the like, the operands of a
-///   comparison, and the fields of two rows that are compared: the type of the others, or the type that their
-///   own place tells.
+///   comparison, and the fields of two rows that are compared: the type of the others, or the type
+///   that their own place tells.
 /// - A column of VALUES: the type that the places of the column tell.
 /// - Other functions: what their signatures say. Windows: BIGINT for positions.
 /// - `? IS NULL`: the type of the parameter next to it, as in `? IS NULL OR k = ?`.
