@@ -1,6 +1,6 @@
 //! Arrow does not cast between texts and UUIDs, from views of bytes to UUIDs, or from texts to
-//! durations, and it reads fewer forms of intervals than other databases write. The planner replaces
-//! these casts by the functions of this module. Where rows are cast outside of plans,
+//! durations, and it reads fewer forms of intervals than other databases write. The planner
+//! replaces these casts by the functions of this module. Where rows are cast outside of plans,
 //! [`cast_column`] does the same.
 
 use std::sync::Arc;

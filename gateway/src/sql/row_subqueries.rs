@@ -212,8 +212,8 @@ impl Membership {
 
 /// Returns the columns and the FROM of a query that is only a filter of tables. Its conditions may
 /// then be joined by those of the rows. If the query reads columns of the outer one, the planner
-/// finds a join for conditions in it, but not for conditions around it. Returns `None` if a field of
-/// the row could mean a column of the query.
+/// finds a join for conditions in it, but not for conditions around it. Returns `None` if a field
+/// of the row could mean a column of the query.
 fn plain_columns<'a>(rows: &'a Query, fields: &[Expr]) -> Option<(&'a Select, Vec<&'a Expr>)> {
     let SetExpr::Select(select) = rows.body.as_ref() else {
         return None;
