@@ -85,9 +85,10 @@ impl<T: Summand> Accumulator for DistinctSum<T> {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let sum = match self.counts.is_empty() {
-            true => None,
-            false => Some(self.total.value()?),
+        let sum = if self.counts.is_empty() {
+            None
+        } else {
+            Some(self.total.value()?)
         };
         ScalarValue::new_primitive::<T>(sum, &self.data_type)
     }

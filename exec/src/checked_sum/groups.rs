@@ -112,9 +112,10 @@ impl<T: Summand> Groups<T> {
         convert: impl Fn(Total<T>) -> Result<U::Native>,
     ) -> Result<ArrayRef> {
         let sums = self.lows.iter().enumerate().map(|(group, low)| {
-            let wraps = match self.wraps.is_empty() {
-                true => 0,
-                false => self.wraps.get(&group).copied().unwrap_or(0),
+            let wraps = if self.wraps.is_empty() {
+                0
+            } else {
+                self.wraps.get(&group).copied().unwrap_or(0)
             };
             convert(Total { low: *low, wraps })
         });
