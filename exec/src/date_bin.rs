@@ -120,7 +120,7 @@ impl ScalarUDFImpl for DateBin {
             zone: zone.transpose()?,
             origin: 0,
         };
-        let Some(bins) = bins.from_origin(origin.first())? else {
+        let Some(bins) = bins.counted_from(origin.first())? else {
             return Ok(ColumnarValue::Scalar(null));
         };
         match bins.simple() {
@@ -185,7 +185,7 @@ struct Bins {
 impl Bins {
     /// Returns the intervals, one of which begins at `origin`. Without an origin, this is midnight
     /// of 1970-01-01. Returns `None` for an origin that is NULL.
-    fn from_origin(self, origin: Option<&ColumnarValue>) -> Result<Option<Self>> {
+    fn counted_from(self, origin: Option<&ColumnarValue>) -> Result<Option<Self>> {
         let origin = match origin {
             None => return Ok(Some(self)),
             Some(ColumnarValue::Array(_)) => {
@@ -310,7 +310,7 @@ mod tests {
             let origin = ScalarValue::TimestampMicrosecond(Some(micros(origin)), None);
             ColumnarValue::Scalar(origin)
         });
-        let bins = bins.from_origin(origin.as_ref()).unwrap().unwrap();
+        let bins = bins.counted_from(origin.as_ref()).unwrap().unwrap();
         let begin = bins.begin_of(micros(time)).unwrap();
         if let Some((stride, origin)) = bins.simple() {
             let time = micros(time);

@@ -344,15 +344,16 @@ impl ScalarUDFImpl for CastFunction {
             return internal_err!("{} takes one argument", self.name);
         };
         let wanted = self.conversion.result();
-        if !is_own_cast(&values.data_type(), &wanted) {
+        // A statement that names the function may call it with values of any type.
+        let Some(conversion) = Conversion::between(&values.data_type(), &wanted) else {
             return values.cast_to(&wanted, None);
-        }
+        };
         Ok(match values {
             ColumnarValue::Array(values) => {
-                ColumnarValue::Array(self.conversion.convert(values, self.misfit)?)
+                ColumnarValue::Array(conversion.convert(values, self.misfit)?)
             }
             ColumnarValue::Scalar(value) => {
-                let converted = self.conversion.convert(&value.to_array()?, self.misfit)?;
+                let converted = conversion.convert(&value.to_array()?, self.misfit)?;
                 ColumnarValue::Scalar(ScalarValue::try_from_array(&converted, 0)?)
             }
         })

@@ -3,7 +3,8 @@ use arrow::datatypes::{
 };
 use volary_exec::uuids::UUID;
 
-use crate::sql::types::DURATION;
+/// The name of the type of differences between timestamps, which the parser does not know.
+pub(crate) const DURATION: &str = "DURATION";
 
 /// Returns the SQL name of a type. CREATE TABLE takes this name, if it takes the type.
 pub(crate) fn sql_type_name(data_type: &DataType) -> String {

@@ -227,7 +227,7 @@ def test_intervals_and_durations_are_bound(connection, name):
         ("NVARCHAR", (-9, 2**31 - 1, "'", "'", ["length"], None)),
         ("CLOB", (-1, 2**31 - 1, "'", "'", None, None)),
         ("JSON", (-1, 2**31 - 1, "'", "'", None, None)),
-        ("BYTEA", (-3, 2**31 - 1, "X'", "'", None, None)),
+        ("VARBINARY", (-3, 2**31 - 1, "X'", "'", None, None)),
         ("BLOB", (-4, 2**31 - 1, "X'", "'", None, None)),
         ("BINARY", (-2, 2**31 - 1, "X'", "'", ["length"], None)),
         ("UUID", (1, 36, "'", "'", None, None)),
@@ -254,7 +254,7 @@ def test_names_of_types_are_those_of_the_listing(cluster, connection, name):
     with flight.connect(cluster.uri) as client:
         listed = rows(client, pb.command("CommandGetXdbcTypeInfo", b""))["type_name"].to_pylist()
     other = {"NVARCHAR": "VARCHAR", "CHAR": "VARCHAR", "CLOB": "VARCHAR", "JSON": "VARCHAR"}
-    other |= {"BINARY": "BYTEA", "BLOB": "BYTEA", "DECIMAL": "DECIMAL(38, 10)"}
+    other |= {"VARBINARY": "BYTEA", "BINARY": "BYTEA", "BLOB": "BYTEA", "DECIMAL": "DECIMAL(38, 10)"}
     columns = ", ".join(f"c{number} {kind}" for number, kind in enumerate(listed))
     make(connection, name, f"k BIGINT, {columns}")
     assert [kind for _, kind in types(connection, name)[1:]] == [other.get(kind, kind) for kind in listed]

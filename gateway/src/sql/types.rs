@@ -8,17 +8,16 @@ use volary_exec::instants::UTC;
 use volary_exec::intervals::INTERVAL;
 use volary_exec::uuids::UUID;
 
-use crate::sql_type::decimal_type;
+use crate::sql_type::{DURATION, decimal_type};
+
+/// Digits of a decimal that does not say how many it has: all digits, and those after the point.
+const DEFAULT_DECIMAL: (u64, i64) = (38, 10);
 
 /// Most digits after the point of a second that a type can have: those of nanoseconds.
 const MAX_FRACTION_DIGITS: u64 = 9;
 /// Digits after the point of a second in a type that does not say how many it has. Nanoseconds
 /// would leave out all years before 1677 and after 2262.
 const DEFAULT_FRACTION_DIGITS: u64 = 6;
-/// The name of the type of differences between timestamps, which the parser does not know.
-pub(crate) const DURATION: &str = "DURATION";
-/// Digits of a decimal that does not say how many it has: all digits, and those after the point.
-const DEFAULT_DECIMAL: (u64, i64) = (38, 10);
 
 /// Plans the names of types that DataFusion does not know, or plans differently from other
 /// databases. The other names are left to DataFusion.

@@ -15,8 +15,7 @@ use volary_flight_proto::Result;
 use crate::sql::names::{WrittenName, identifier};
 use crate::sql::search_path::SearchPath;
 use crate::sql::syntax::{parse_expression, parse_query};
-use crate::sql::types::DURATION;
-use crate::sql_type::fraction_digits;
+use crate::sql_type::{DURATION, fraction_digits};
 
 const NULL: Expr = Expr::Value(ValueWithSpan {
     value: Value::Null,

@@ -183,7 +183,8 @@ impl Rewriter<'_> {
         }
         let is_result = self.withs.len() == 1;
         let outputs = expand(&mut select.projection, &scope, is_result)?;
-        let mut replacer = Replacer::new(scope.merged(), &mut self.scopes);
+        let mut names_in = |query: &Query| self.scopes.names_in(query);
+        let mut replacer = Replacer::new(scope.merged(), &mut names_in);
         replacer.replace(&mut select.projection);
         replacer.replace(&mut select.selection);
         replacer.replace(&mut select.group_by);
@@ -355,7 +356,7 @@ fn output_of(item: &SelectItem) -> Option<Output> {
 /// # Errors
 /// `INVALID_ARGUMENT` if it is the name of several columns of the result.
 fn replace_in_order(
-    replacer: &mut Replacer<'_, '_>,
+    replacer: &mut Replacer<'_>,
     expression: &mut Expr,
     outputs: &[Output],
 ) -> Result<()> {

@@ -4,25 +4,28 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{Expr, Query, Visit, VisitMut, VisitorMut};
 use volary_flight_proto::{Error, Result};
 
-use super::scope::Scopes;
 use crate::sql::names::identifier;
 use crate::sql::visit::{QueryVisitor, visit_node};
 
 /// Replaces the names of merged columns by their values.
-pub(super) struct Replacer<'a, 'b> {
+pub(super) struct Replacer<'a> {
     merged: HashMap<String, Expr>,
-    scopes: &'a mut Scopes<'b>,
+    names_in: &'a mut dyn FnMut(&Query) -> HashSet<String>,
     /// The names that mean something else in the queries and lambda functions that are being
     /// visited.
     hidden: Vec<HashSet<String>>,
 }
 
-impl<'a, 'b> Replacer<'a, 'b> {
-    /// Creates a replacer of these columns.
-    pub(super) fn new(merged: HashMap<String, Expr>, scopes: &'a mut Scopes<'b>) -> Self {
+impl<'a> Replacer<'a> {
+    /// Creates a replacer of these columns. `names_in` returns the names of the columns that a
+    /// subquery can use without the name of a table.
+    pub(super) fn new(
+        merged: HashMap<String, Expr>,
+        names_in: &'a mut dyn FnMut(&Query) -> HashSet<String>,
+    ) -> Self {
         Self {
             merged,
-            scopes,
+            names_in,
             hidden: Vec::new(),
         }
     }
@@ -35,13 +38,13 @@ impl<'a, 'b> Replacer<'a, 'b> {
     }
 }
 
-impl VisitorMut for Replacer<'_, '_> {
+impl VisitorMut for Replacer<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         // The columns of the subquery come first. They need not be known if it names none of ours.
         let hidden = if names_any(query, &self.merged) {
-            self.scopes.names_in(query)
+            (self.names_in)(query)
         } else {
             HashSet::new()
         };

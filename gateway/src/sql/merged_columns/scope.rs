@@ -231,7 +231,7 @@ impl<'a> Scopes<'a> {
             if alias.is_none() {
                 return Ok(scope);
             }
-            *relation = derived(scope, table_with_joins, alias.take())?;
+            *relation = derived(&scope, table_with_joins, alias.take())?;
         }
         let qualifier = self.qualifier(relation);
         Ok(match self.columns(relation) {
@@ -366,7 +366,7 @@ impl<'a> Scopes<'a> {
             JoinConstraint::On(condition) => {
                 let mut both = left.clone();
                 both.append(right.clone());
-                Replacer::new(both.merged(), self).replace(condition);
+                Replacer::new(both.merged(), &mut |query| self.names_in(query)).replace(condition);
                 return Ok(kept(kind, left, right));
             }
             JoinConstraint::None => return Ok(kept(kind, left, right)),
@@ -454,7 +454,11 @@ fn excluded_names(options: &WildcardAdditionalOptions) -> HashSet<String> {
 
 /// Returns the query that stands for joins in parentheses with an alias, which hides the names of
 /// the joined tables.
-fn derived(scope: Scope, joins: &TableWithJoins, alias: Option<TableAlias>) -> Result<TableFactor> {
+fn derived(
+    scope: &Scope,
+    joins: &TableWithJoins,
+    alias: Option<TableAlias>,
+) -> Result<TableFactor> {
     let mut subquery = parse_query("SELECT * FROM t")?;
     if let SetExpr::Select(select) = subquery.body.as_mut() {
         select.from = vec![joins.clone()];

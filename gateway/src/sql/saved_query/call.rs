@@ -69,7 +69,7 @@ pub(crate) fn rewrite_call(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
 fn unwrap_call(tokens: &mut [TokenWithSpan]) -> Result<()> {
     let is_meant = |token: &TokenWithSpan| !matches!(token.token, Token::Whitespace(_));
     let is_brace = tokens.iter().find(|token| is_meant(token));
-    if !is_brace.is_some_and(|token| token.token == Token::LBrace) {
+    if is_brace.is_none_or(|token| token.token != Token::LBrace) {
         return Ok(());
     }
     let meant = (0..tokens.len()).filter(|at| is_meant(&tokens[*at]));
