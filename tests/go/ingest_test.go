@@ -59,13 +59,22 @@ func TestIngestionGoesToTheSchemaThatIsNamed(t *testing.T) {
 	check(t, err)
 	equal(t, query(t, connection, "SELECT count(*) FROM "+schema+".trees"), [][]string{{"2"}})
 	for said, options := range map[string]adbc.IngestStreamOptions{
-		"there is no schema nowhere":         {DBSchema: "nowhere"},
-		"there is no catalog other":          {Catalog: "other"},
-		"temporary tables are not supported": {Temporary: true},
+		"there is no schema nowhere": {DBSchema: "nowhere"},
+		"there is no catalog other":  {Catalog: "other"},
 	} {
 		_, err := ingest(t, connection, "trees", create, counted(2), options)
 		says(t, err, said)
 	}
+}
+
+func TestATemporaryTableIsOfItsConnection(t *testing.T) {
+	connection := connectADBC(t)
+	name := newName("twigs")
+	_, err := ingest(t, connection, name, create, counted(2), adbc.IngestStreamOptions{Temporary: true})
+	check(t, err)
+	equal(t, query(t, connection, "SELECT count(*) FROM pg_temp."+name), [][]string{{"2"}})
+	_, err = connectADBC(t).GetTableSchema(background(t), nil, nil, name)
+	equal(t, codeOf(t, err), adbc.StatusNotFound)
 }
 
 func TestIngestionCreatesATableWithTheShardKeyOfTheHeader(t *testing.T) {

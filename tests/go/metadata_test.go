@@ -141,14 +141,15 @@ func TestTheSchemaOfATableIsToldAndSoAreTheTypesOfTables(t *testing.T) {
 
 	types, err := connection.GetTableTypes(background(t))
 	check(t, err)
-	equal(t, texts(t, types), [][]string{{"REFERENCE TABLE"}, {"SYSTEM TABLE"}, {"TABLE"}, {"VIEW"}})
+	equal(t, texts(t, types), [][]string{{"LOCAL TEMPORARY"}, {"REFERENCE TABLE"}, {"SYSTEM TABLE"}, {"TABLE"}, {"VIEW"}})
 }
 
 func TestTheSchemaOfAQueryIsToldWithoutRunningIt(t *testing.T) {
 	withStatement(t, connectADBC(t), "SELECT 1 / 0 AS n", func(s adbc.Statement) {
 		schema, err := s.(adbc.StatementExecuteSchema).ExecuteSchema(background(t))
 		check(t, err)
-		equal(t, schema.Fields(), []arrow.Field{{Name: "n", Type: arrow.PrimitiveTypes.Int64}})
+		metadata := arrow.NewMetadata([]string{"ARROW:FLIGHT:SQL:PRECISION", "ARROW:FLIGHT:SQL:TYPE_NAME"}, []string{"19", "BIGINT"})
+		equal(t, schema.Fields(), []arrow.Field{{Name: "n", Type: arrow.PrimitiveTypes.Int64, Metadata: metadata}})
 	})
 }
 
@@ -178,7 +179,7 @@ func TestThePlainClientAsksForMetadata(t *testing.T) {
 	info, err = client.GetTables(background(t), &flightsql.GetTablesOpts{TableNameFilterPattern: &birds})
 	equal(t, fetch(t, client, info, err), [][]string{{"volary", "public", birds, "TABLE"}})
 	info, err = client.GetTableTypes(background(t))
-	equal(t, fetch(t, client, info, err), [][]string{{"REFERENCE TABLE"}, {"SYSTEM TABLE"}, {"TABLE"}, {"VIEW"}})
+	equal(t, fetch(t, client, info, err), [][]string{{"LOCAL TEMPORARY"}, {"REFERENCE TABLE"}, {"SYSTEM TABLE"}, {"TABLE"}, {"VIEW"}})
 
 	its := flightsql.TableRef{DBSchema: &public, Table: birds}
 	of := flightsql.TableRef{DBSchema: &public, Table: nests}
