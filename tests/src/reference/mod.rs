@@ -16,11 +16,13 @@ use datafusion::datasource::MemTable;
 use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::logical_expr::WindowUDF;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use volary_exec::functions::window_functions;
 
 pub use compare::{assert_same_rows, difference};
 
@@ -60,9 +62,12 @@ impl DataFusionReference {
             .with_default_features()
             .with_physical_optimizer_rules(rules.collect())
             .build();
-        Self {
-            context: SessionContext::new_with_state(state),
+        let context = SessionContext::new_with_state(state);
+        // Ranks are BIGINT in Volary. Those of DataFusion are unsigned.
+        for function in window_functions() {
+            context.register_udwf(WindowUDF::clone(&function));
         }
+        Self { context }
     }
 
     /// Creates a reference with the tables of a directory. Each `<table>.parquet` is the table
