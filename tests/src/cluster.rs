@@ -16,6 +16,8 @@ use tempfile::TempDir;
 use volary_cli::client::Client;
 use volary_cli::settings::Settings;
 use volary_cli::{LocalCluster, LocalOptions};
+use volary_exec::text_casts::cast_column;
+use volary_exec::uuids::UUID;
 use volary_flight_proto::{Error, ErrorCode};
 use volary_node::runtimes::OwnedRuntimes;
 use volary_node::size::MemorySize;
@@ -368,12 +370,13 @@ impl TestClusters {
 }
 
 /// Returns rows as clients get them. Clients have no unsigned integers of 64 bits, so these become
-/// decimals.
+/// decimals. They get UUIDs as texts.
 fn to_client_types(batches: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
     let sent = |batch: RecordBatch| {
         let columns = batch.schema_ref().fields().iter().zip(batch.columns());
         let columns = columns.map(|(field, column)| {
-            let column = cast(column, &client_type(column.data_type()))?;
+            let wanted = client_type(column.data_type());
+            let column = cast_column(column, &wanted, |column, wanted| cast(column, wanted))?;
             let field = field.as_ref().clone();
             Ok((field.with_data_type(column.data_type().clone()), column))
         });
@@ -391,6 +394,7 @@ fn to_client_types(batches: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
 fn client_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::UInt64 => DataType::Decimal128(20, 0),
+        uuid if *uuid == UUID => DataType::Utf8,
         DataType::List(item) => {
             let item_type = client_type(item.data_type());
             DataType::List(Arc::new(item.as_ref().clone().with_data_type(item_type)))
