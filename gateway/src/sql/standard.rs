@@ -272,7 +272,7 @@ mod tests {
         for (sql, expected) in [
             (
                 "SELECT a LIKE 'x!%y!!' ESCAPE '!'",
-                r"SELECT a LIKE 'x\%y\!'",
+                r"SELECT a LIKE 'x\%y!'",
             ),
             (
                 r"SELECT a ILIKE '\x|_' ESCAPE '|'",
