@@ -9,6 +9,7 @@ import ibis.common.exceptions as com
 import ibis.expr.datatypes as dt
 import ibis.expr.operations as ops
 import sqlglot.expressions as sge
+from ibis.backends.sql.compilers.base import SQLGlotCompiler
 
 
 class Values:
@@ -17,13 +18,21 @@ class Values:
     __slots__ = ()
 
     f: Any
-    cast: Any
     if_: Any
     type_mapper: Any
     visit_Literal: Any
     visit_IntervalFromInteger: Any
     _interval: Any
     _timestamp: Any
+
+    def cast(self, arg: Any, to: Any) -> Any:
+        """Returns a cast. SQL cannot name the type of a map, so a NULL of that type is the missing branch of a CASE."""
+        if to.is_map() and isinstance(arg, sge.Null):
+            keys, values = (
+                self.cast(sge.Array(expressions=[]), dt.Array(part)) for part in (to.key_type, to.value_type)
+            )
+            return self.if_(sge.false(), self.f.anon.map(keys, values))
+        return SQLGlotCompiler.cast(self, arg, to)
 
     def visit_NonNullLiteral(self, op: Any, *, value: Any, dtype: Any) -> Any:
         if dtype.is_floating():
