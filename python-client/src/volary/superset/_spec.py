@@ -262,8 +262,9 @@ class VolaryEngineSpec(BasicParametersMixin, BaseEngineSpec):
         # The statement finds itself by its parameter, which no other statement has.
         mark = str(uuid4())
         cursor.execute(f"SELECT session_id FROM system.queries WHERE statement LIKE '%{mark}%'")
-        row = cursor.fetchone()
-        return None if row is None or row[0] is None else str(row[0])
+        # All rows are read, so that this statement has ended when the session's queries are listed.
+        rows = cursor.fetchall()
+        return None if not rows or rows[0][0] is None else str(rows[0][0])
 
     @classmethod
     def cancel_query(cls, cursor: Any, query: Any, cancel_query_id: str) -> bool:
