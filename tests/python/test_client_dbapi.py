@@ -317,6 +317,19 @@ def test_a_statement_without_rows_has_a_count_and_nothing_to_fetch(cursor, empty
     assert cursor.fetchone() == (2,)
 
 
+def test_a_cursor_has_the_id_by_which_the_log_lists_its_statement(cursor, connection, empty_table):
+    assert cursor.query_id is None
+    for statement in (f"SELECT k FROM {empty_table}", f"INSERT INTO {empty_table} (k) VALUES (7)"):
+        query_id = cursor.execute(statement).query_id
+        if cursor.description is not None:
+            cursor.fetchall()
+        log = f"SELECT statement FROM system.query_log WHERE query_id = '{query_id}'"
+        until(lambda log=log: connection.sql(log).rows(), "the statement has ended")
+        assert connection.sql(log).rows() == [(statement,)]
+    cursor.adbc_ingest(empty_table, pa.table({"k": [8]}), "append")
+    assert cursor.query_id is None
+
+
 def test_executemany_is_one_write_of_all_rows(cursor, connection, empty_table):
     insert = f"INSERT INTO {empty_table} VALUES (?, ?, ?, ?)"
     rows = [(n, None if n % 3 else f"bird {n}", n / 2, NOON.date()) for n in range(20_000)]

@@ -7,6 +7,9 @@ from typing import ClassVar
 
 from dbt.adapters.base.column import Column
 
+# What `information_schema` has as the greatest length of text.
+_ANY_LENGTH = 2**31 - 1
+
 
 @dataclass
 class VolaryColumn(Column):
@@ -38,8 +41,7 @@ class VolaryColumn(Column):
 
     def string_size(self) -> int:
         """Returns a number that is the same for all text, because text has no maximum length."""
-        super().string_size() if not self.is_string() else None
-        return 2**31 - 1
+        return _ANY_LENGTH if self.is_string() else super().string_size()
 
     @classmethod
     def string_type(cls, size: int) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dbt.adapters.base import AdapterConfig, ConstraintSupport, available
 from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
-from dbt.adapters.contracts.relation import RelationType
 from dbt.adapters.sql import SQLAdapter
 from dbt_common.contracts.constraints import ColumnLevelConstraint, ConstraintType
 from dbt_common.exceptions import DbtRuntimeError
@@ -209,17 +208,6 @@ class VolaryAdapter(SQLAdapter):
     def timestamp_add_sql(self, add_to: str, number: int = 1, interval: str = "hour") -> str:
         """Returns the SQL of a time that is some intervals later."""
         return f"{add_to} + interval '{number} {interval}'"
-
-    def list_relations_without_caching(self, schema_relation: VolaryRelation) -> list[VolaryRelation]:
-        """Returns the tables and views of a schema."""
-        rows = self.execute_macro("list_relations_without_caching", kwargs={"schema_relation": schema_relation})
-        quoted = {"database": True, "schema": True, "identifier": True}
-        return [
-            self.Relation.create(
-                database=database, schema=schema, identifier=name, quote_policy=quoted, type=RelationType(kind)
-            )
-            for database, name, schema, kind in rows
-        ]
 
 
 def _of_table(constraint: ColumnLevelConstraint, column: str) -> str | None:

@@ -1,10 +1,3 @@
-{% macro volary__drop_relation(relation) -%}
-  {%- call statement('drop_relation', auto_begin=False) -%}
-    {{ get_drop_sql(relation) }}
-  {%- endcall -%}
-{%- endmacro %}
-
-
 {% macro volary__get_drop_sql(relation) -%}
   drop {{ 'view' if relation.is_view else 'table' }} if exists {{ relation.render() }}
 {%- endmacro %}
