@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from dbt.tests.adapter.basic import expected_catalog
@@ -12,16 +13,32 @@ from dbt.tests.adapter.constraints import test_constraints as constraints
 from dbt.tests.adapter.dbt_show.test_dbt_show import TestShowDoesNotHandleDoubleLimit
 from dbt.tests.adapter.ephemeral.test_ephemeral import TestEphemeralMulti, TestEphemeralNested
 from dbt.tests.adapter.grants.test_invalid_grants import TestInvalidGrants
-from dbt.tests.adapter.hooks.test_model_hooks import BaseTestPrePost
+from dbt.tests.adapter.hooks.test_model_hooks import (
+    MODEL_POST_HOOK,
+    MODEL_PRE_HOOK,
+    BaseTestPrePost,
+    TestPrePostModelHooks,
+)
 from dbt.tests.adapter.hooks.test_run_hooks import BasePrePostRunHooks
 from dbt.tests.adapter.incremental import test_incremental_microbatch as microbatch
 from dbt.tests.adapter.persist_docs.test_persist_docs import TestPersistDocs
 from dbt.tests.adapter.sample_mode import test_sample_mode as sample_mode
-from dbt.tests.adapter.simple_seed.test_seed import TestBasicSeedTests, TestSeedConfigFullRefreshOn
+from dbt.tests.adapter.simple_copy.test_copy_uppercase import TestSimpleCopyUppercase
+from dbt.tests.adapter.simple_seed import seeds
+from dbt.tests.adapter.simple_seed.fixtures import properties__schema_yml
+from dbt.tests.adapter.simple_seed.test_seed import (
+    TestBasicSeedTests,
+    TestSeedConfigFullRefreshOn,
+    TestSeedWithWrongDelimiter,
+    TestSimpleSeedWithBOM,
+)
+from dbt.tests.adapter.simple_seed.test_seed_type_override import TestSimpleSeedColumnOverride
+from dbt.tests.adapter.simple_snapshot import new_record_dbt_valid_to_current
+from dbt.tests.adapter.simple_snapshot import test_various_configs as various_configs
 from dbt.tests.adapter.utils.data_types.test_type_int import TestTypeInt
 from dbt.tests.adapter.utils.test_date_spine import TestDateSpine
 from dbt.tests.adapter.utils.test_timestamps import TestCurrentTimestamps
-from dbt.tests.util import check_relations_equal, read_file, run_dbt
+from dbt.tests.util import check_relations_equal, copy_file, read_file, run_dbt, run_sql_with_adapter
 from dbt_common.contracts.metadata import CatalogTable, ColumnMetadata, TableMetadata
 
 # The catalog of `dbt docs generate`
@@ -267,6 +284,46 @@ def _without_spaces(sql):
     return re.sub(r"\s", "", sql)
 
 
+class SeedWithWrongDelimiter(TestSeedWithWrongDelimiter):
+    def test_seed_with_wrong_delimiter(self, project):
+        (result,) = run_dbt(["seed"], expect_pass=False)
+        assert "sql parser error" in result.message
+
+
+class SimpleSeedWithBOM(TestSimpleSeedWithBOM):
+    """The file with a byte order mark is beside the original."""
+
+    @pytest.fixture(scope="class", autouse=True)
+    def setUp(self, project, test_data_dir):
+        project.run_sql(seeds.seeds__expected_sql)
+        copy_file(Path(test_data_dir).parent, "seed_bom.csv", project.project_root / "seeds" / "seed_bom.csv", "")
+
+
+class SimpleSeedColumnOverride(TestSimpleSeedColumnOverride):
+    @pytest.fixture(scope="class")
+    def models(self):
+        names = {"text": "VARCHAR", "integer": "BIGINT", "timestamp without time zone": "TIMESTAMP"}
+        kind = re.compile(r"type: (.+)")
+        schema = kind.sub(lambda found: f"type: {names.get(found[1], found[1].upper())}", properties__schema_yml)
+        return {"schema.yml": schema}
+
+
+class SimpleCopyUppercase(TestSimpleCopyUppercase):
+    @pytest.fixture(scope="class")
+    def dbt_profile_target(self, volary_target):
+        return volary_target
+
+
+class PrePostModelHooks(TestPrePostModelHooks):
+    """The hooks outside of transactions select, because there is no VACUUM."""
+
+    @pytest.fixture(scope="class")
+    def project_config_update(self):
+        outside = {"sql": "select count(*) from {{ this.schema }}.on_model_hook", "transaction": False}
+        hooks = {"pre-hook": [MODEL_PRE_HOOK, outside], "post-hook": [outside, MODEL_POST_HOOK]}
+        return {"models": {"test": hooks}}
+
+
 class InvalidGrants(TestInvalidGrants):
     def privilege_does_not_exist_error(self):
         return "fake_privilege"
@@ -337,7 +394,23 @@ class Microbatch(microbatch.BaseMicrobatch):
 class SampleMode(sample_mode.BaseSampleModeTest):
     @pytest.fixture(scope="class")
     def input_model_sql(self):
-        return _without_zone(sample_mode._input_model_sql)
+        return _without_zone(sample_mode.fixtures.input_model_sql)
+
+
+def _with_timestamps(module):
+    """Writes the ends of valid rows as timestamps. The suite writes them with a function `date`."""
+    for name, text in vars(module).items():
+        if isinstance(text, str):
+            setattr(module, name, re.sub(r"date\(('\d+-\d+-\d+')\)", r"timestamp \1", text))
+
+
+_with_timestamps(various_configs)
+_with_timestamps(new_record_dbt_valid_to_current)
+
+# One of the tests expects the rows of a query without ORDER BY in the order in which they were written.
+various_configs.run_sql_with_adapter = lambda adapter, sql, fetch: sorted(
+    run_sql_with_adapter(adapter, sql, fetch), key=lambda row: (row[0], row[2])
+)
 
 
 def _check_hooks(self, state, project, host, count=None):

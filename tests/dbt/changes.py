@@ -53,7 +53,7 @@ def as_replacement(sql, handle) -> str:
     if found := _UPDATE.match(bare):
         where = found["where"] or "true"
         values = dict(part.split("=", 1) for part in _COMMA.split(found["set"]))
-        values = {name.strip().strip('"'): value for name, value in values.items()}
+        values = {_name(written): value for written, value in values.items()}
         columns = [
             f'case when {where} then ({values[name]}) else "{name}" end as "{name}"' if name in values else f'"{name}"'
             for name in _columns(found["table"], handle)
@@ -66,6 +66,11 @@ def as_replacement(sql, handle) -> str:
         added = f"cast({found['value'] or 'null'} as {found['type']}) as {found['name']}"
         return f"create or replace table {found['table']} as select *, {added} from {found['table']}"
     return sql
+
+
+def _name(written: str) -> str:
+    name = written.strip()
+    return name[1:-1] if name.startswith('"') else name.lower()
 
 
 def _columns(table: str, handle) -> list[str]:

@@ -34,11 +34,17 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
 
 
 @pytest.fixture(scope="class")
-def dbt_profile_target(gateway: tuple[str, str]) -> dict[str, object]:
-    """The target of the profile that dbt's tests write."""
+def volary_target(gateway: tuple[str, str]) -> dict[str, object]:
+    """The target of a profile."""
     uri, token = gateway
     host, port = uri.removeprefix("grpc://").rsplit(":", 1)
     return {"type": "volary", "threads": 4, "host": host, "port": int(port), "token": token}
+
+
+@pytest.fixture(scope="class")
+def dbt_profile_target(volary_target: dict[str, object]) -> dict[str, object]:
+    """The target of the profile that dbt's tests write."""
+    return volary_target
 
 
 @pytest.fixture(scope="class")
