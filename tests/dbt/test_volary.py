@@ -198,6 +198,11 @@ _OPERATIONS = """
 {% endmacro %}
 {% macro rename_birds() %}{% do adapter.rename_relation(birds(), birds()) %}{% endmacro %}
 {% macro empty_birds() %}{% do adapter.truncate_relation(birds()) %}{% endmacro %}
+{% macro fails_among_rows(fetch) %}
+  {% call statement('fails', fetch_result=fetch) %}
+    select 1 / (value - 5000000) from generate_series(1, 5000000)
+  {% endcall %}
+{% endmacro %}
 {% macro several() %}
   {% set table = target.schema ~ '.several' %}
   {% do run_query("create table " ~ table ~ " as select ';' as x; -- ;\n drop table " ~ table ~ ";") %}
@@ -223,6 +228,13 @@ class TestOperations:
         assert options(project, "birds")[:3] == ("sharded", "id", 3)
         run_dbt(["run-operation", "several"])
         assert tables(project) == ["birds"]
+
+    @pytest.mark.parametrize("fetch", ["true", "false"])
+    def test_a_query_that_fails_among_its_rows_is_an_error_of_the_database(self, project, fetch):
+        arguments = f"{{fetch: {fetch}}}"
+        _, log = run_dbt_and_capture(["run-operation", "fails_among_rows", "--args", arguments], expect_pass=False)
+        assert "Database Error" in log
+        assert "INVALID_ARGUMENT" in log
 
     def test_statements_have_a_tag_and_a_comment_and_results_name_their_query(self, project):
         results = run_dbt(["run"])

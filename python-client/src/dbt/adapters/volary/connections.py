@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from dbt.adapters.contracts.connection import AdapterResponse, Connection, ConnectionState
@@ -17,6 +17,9 @@ from volary import dbapi
 from .credentials import VolaryCredentials
 from .statements import split
 from .types import sql_name
+
+if TYPE_CHECKING:
+    import agate
 
 logger = AdapterLogger("Volary")
 
@@ -118,8 +121,28 @@ class VolaryConnectionManager(SQLConnectionManager):
         """Runs the statements of a text one after another. The cursor is that of the last one."""
         *first, last = [sql] if bindings is not None else split(sql)
         for statement in first:
-            super().add_query(statement, auto_begin, None, *arguments, **options)
+            _, cursor = super().add_query(statement, auto_begin, None, *arguments, **options)
+            with self.exception_handler(statement):
+                _run_to_its_end(cursor)
         return super().add_query(last, auto_begin, bindings, *arguments, **options)
+
+    def execute(
+        self, sql: str, auto_begin: bool = False, fetch: bool = False, limit: int | None = None
+    ) -> tuple[AdapterResponse, agate.Table]:
+        """Runs statements, and returns the rows of the last one if `fetch` says so.
+
+        A query may fail while its rows are read. dbt's own method expects that only of the statement.
+        """
+        from dbt_common.clients.agate_helper import empty_table
+
+        sql = self._add_query_comment(sql)
+        with self.exception_handler(sql):
+            _, cursor = self.add_query(sql, auto_begin)
+            response = self.get_response(cursor)
+            if fetch:
+                return response, self.get_result_from_cursor(cursor, limit)
+            _run_to_its_end(cursor)
+        return response, empty_table()
 
     def cancel(self, connection: Connection) -> None:
         """Cancels the statement of a connection, on the gateway and on all workers."""
@@ -144,6 +167,13 @@ class VolaryConnectionManager(SQLConnectionManager):
     def data_type_code_to_name(cls, type_code: pa.DataType) -> str:
         """Returns the name of a column's type for contracts."""
         return sql_name(type_code)
+
+
+def _run_to_its_end(cursor: dbapi.Cursor) -> None:
+    """Reads the rows of a query, if it is one, because it ends when its cursor is closed."""
+    if cursor.description is not None:
+        for _ in cursor.fetch_record_batch():
+            pass
 
 
 def _literal(value: object) -> str:
