@@ -64,6 +64,8 @@ pub mod single_row;
 pub mod text_casts;
 /// Defines `timestampdiff`, which counts the units between two timestamps.
 mod timestamp_diff;
+/// Defines `range` and `generate_series` for timestamps of all years.
+mod timestamp_series;
 /// Defines `to_timestamp` for texts of all years.
 mod to_timestamp;
 /// Pushes filters down without mistaking one column for another.

@@ -2,8 +2,8 @@ use arrow::array::timezone::Tz;
 use arrow::array::types::Int64Type;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
-use arrow::datatypes::DataType;
-use chrono::{DateTime, LocalResult, NaiveDateTime, TimeDelta, TimeZone};
+use arrow::datatypes::{DataType, IntervalMonthDayNano};
+use chrono::{DateTime, Days, LocalResult, Months, NaiveDateTime, Offset, TimeDelta, TimeZone};
 use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::logical_expr::ColumnarValue;
 
@@ -35,6 +35,48 @@ pub(crate) fn first_moment(
         }
     }
     None
+}
+
+/// Adds the months, then the days, then the nanoseconds of the interval to a time. Months and days
+/// are those of the calendar in the zone of the time. If clocks skip the local time that they lead
+/// to, the result is later by the length of the gap. If clocks show it twice, the result has the
+/// offset of `time` if that is possible. Returns `None` if the result is out of range.
+pub(crate) fn add_interval(
+    time: &DateTime<Tz>,
+    interval: IntervalMonthDayNano,
+) -> Option<DateTime<Tz>> {
+    let mut moved = *time;
+    if interval.months != 0 || interval.days != 0 {
+        let months = Months::new(interval.months.unsigned_abs());
+        let days = Days::new(u64::from(interval.days.unsigned_abs()));
+        let local = time.naive_local();
+        let local = if interval.months < 0 {
+            local.checked_sub_months(months)?
+        } else {
+            local.checked_add_months(months)?
+        };
+        let local = if interval.days < 0 {
+            local.checked_sub_days(days)?
+        } else {
+            local.checked_add_days(days)?
+        };
+        let offset = time.offset().fix();
+        moved = match time.timezone().from_local_datetime(&local) {
+            LocalResult::Single(moment) => moment,
+            LocalResult::Ambiguous(earlier, later) => {
+                if later.offset().fix() == offset {
+                    later
+                } else {
+                    earlier
+                }
+            }
+            LocalResult::None => offset
+                .from_local_datetime(&local)
+                .single()?
+                .with_timezone(&time.timezone()),
+        };
+    }
+    moved.checked_add_signed(TimeDelta::nanoseconds(interval.nanoseconds))
 }
 
 /// Computes a time from each time, which is given as a number of the units of its type.

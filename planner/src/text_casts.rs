@@ -79,7 +79,8 @@ impl AnalyzerRule for TextOperands {
     }
 }
 
-/// Replaces the casts that Arrow does not make by functions. It must run after the rule that makes
+/// Replaces the casts that Arrow does not make by functions, and reads a constant decimal that is
+/// cast to a double as a double at once. It must run after the rule that makes
 /// the types of operands agree.
 #[derive(Debug)]
 pub(crate) struct TextCasts;
@@ -132,12 +133,30 @@ fn with_equal_types(mut part: Expr, schema: &DFSchema) -> Result<Transformed<Exp
     Ok(Transformed::yes(part))
 }
 
+/// Returns the constant text that the value reads as a decimal.
+fn text_of_decimal(value: &Expr) -> Option<&Expr> {
+    match value {
+        Expr::Cast(Cast { expr, field }) if field.data_type().is_decimal() => {
+            let is_text =
+                matches!(expr.as_ref(), Expr::Literal(text, _) if text.data_type().is_string());
+            is_text.then_some(expr)
+        }
+        _ => None,
+    }
+}
+
 fn without_cast(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let (value, to, is_try) = match &part {
         Expr::Cast(Cast { expr, field }) => (expr, field.data_type(), false),
         Expr::TryCast(TryCast { expr, field }) => (expr, field.data_type(), true),
         _ => return Ok(Transformed::no(part)),
     };
+    if matches!(to, DataType::Float32 | DataType::Float64)
+        && let Some(text) = text_of_decimal(value)
+    {
+        // A cast of the decimal would round twice.
+        return Ok(Transformed::yes(cast(text.clone(), to.clone())));
+    }
     Ok(
         match text_casts::convert(value, &value.get_type(schema)?, to, is_try) {
             Some(converted) => Transformed::yes(converted),

@@ -1,18 +1,22 @@
-use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit};
+use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Placeholder, ScalarFunction};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{Expr, ExprSchemable, lit};
+use datafusion::logical_expr::{Expr, ExprSchemable, cast, lit};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use volary_exec::postgres::{divide_interval, multiply_interval};
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+/// The type of a date that time is added to.
+const MIDNIGHT: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
-/// Plans arithmetic that the planner refuses:
+/// Plans arithmetic that DataFusion's planner refuses or plans otherwise than SQL says:
 ///
 /// - An interval or a duration times a number, or divided by one.
 /// - A timestamp plus or minus a number of days, which may have a fraction.
+/// - A date plus or minus an interval that may have hours: DataFusion drops what is less than a
+///   day. The result is a timestamp.
 /// - `? || ?` and `? + ?`, whose operands tell no type, and `? || number`.
 /// - `timestamp + ?` and `date + ?`: the parameter is an interval or a number of days, not another
 ///   time.
@@ -85,12 +89,18 @@ impl ExprPlanner for TimeArithmetic {
                     operation.right = days(operation.right);
                 } else if left.is_numeric() && is_timestamp(&right) {
                     operation.left = days(operation.left);
+                } else if is_date(&left) && may_have_time(&operation.right, &right) {
+                    operation.left = cast(operation.left, MIDNIGHT);
+                } else if may_have_time(&operation.left, &left) && is_date(&right) {
+                    operation.right = cast(operation.right, MIDNIGHT);
                 }
                 return Ok(PlannerResult::Original(operation));
             }
             BinaryOperator::Minus => {
                 if is_timestamp(&left) && right.is_numeric() {
                     operation.right = days(operation.right);
+                } else if is_date(&left) && may_have_time(&operation.right, &right) {
+                    operation.left = cast(operation.left, MIDNIGHT);
                 }
                 return Ok(PlannerResult::Original(operation));
             }
@@ -116,6 +126,22 @@ fn is_interval(data_type: &DataType) -> bool {
 
 fn is_timestamp(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Timestamp(_, _))
+}
+
+fn is_date(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Date32 | DataType::Date64)
+}
+
+/// Returns whether the operand is an interval that may have hours, minutes or seconds. A constant
+/// interval is known to have none, so that a date plus a day stays a date.
+fn may_have_time(operand: &Expr, data_type: &DataType) -> bool {
+    match operand {
+        Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => {
+            interval.nanoseconds != 0
+        }
+        Expr::Literal(ScalarValue::IntervalYearMonth(_), _) => false,
+        _ => is_interval(data_type),
+    }
 }
 
 /// Returns whether `time + other` is only defined for intervals and numbers: two times have no sum.

@@ -129,7 +129,7 @@ def test_a_view_has_the_names_of_its_expressions_and_keeps_its_text(connection, 
         assert result.schema.names == ["name", "count(*)", "max(k) + 1"]
         assert result.rows() == [("kea", 2, 4), ("tui", 1, 3)]
         assert connection.sql('SELECT sum("count(*)") FROM counted').rows() == [(3,)]
-        definition = "SELECT definition FROM information_schema.views WHERE table_name = 'counted'"
+        definition = "SELECT view_definition FROM information_schema.views WHERE table_name = 'counted'"
         ((text,),) = connection.sql(definition).rows()
         assert text == "SELECT name, count(*), max(k) + 1 FROM heard GROUP BY name"
     finally:

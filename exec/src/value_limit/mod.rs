@@ -53,6 +53,8 @@ use aggregate::BoundedAggregate;
 use bounded::BoundedFunction;
 use string_concat::StringConcat;
 
+use crate::timestamp_series::with_all_years;
+
 pub use folding::SmallConstantFolding;
 pub use rule::BoundedFunctions;
 
@@ -90,6 +92,7 @@ pub fn bounded_functions<'a>(
         .cloned()
         .chain([concat])
         .chain(matches)
+        .map(with_all_years)
         .filter_map(|function| BoundedFunction::of(function, limit))
         .map(|function| Arc::new(ScalarUDF::from(function)))
         .collect();

@@ -53,7 +53,7 @@ use crate::sql::session_statement::show_in_schema;
 use crate::sql::shape::ShapeLimits;
 use crate::sql::syntax::parse_query;
 use crate::sql::width;
-use crate::sql::{depth, expansion, function_clauses, merged_columns, unsupported};
+use crate::sql::{depth, exact_numbers, expansion, function_clauses, merged_columns, unsupported};
 use crate::system_tables::{self, SystemSchema};
 
 /// Maximum depth of views that read other views.
@@ -655,6 +655,7 @@ impl StatementContext {
         let columns_of = |query: Query| columns_of(state, query);
         name_columns(&mut statement, Marked::EqualNames)?;
         merged_columns::rewrite(&mut statement, &columns_of)?;
+        rewrite_numbers(&mut statement);
         let mut plan = state.statement_to_plan(statement).await;
         if let Err(error) = &plan
             && has_equal_names(error)
@@ -662,6 +663,7 @@ impl StatementContext {
         {
             name_columns(&mut again, Marked::BesideWildcards)?;
             merged_columns::rewrite(&mut again, &columns_of)?;
+            rewrite_numbers(&mut again);
             plan = state.statement_to_plan(again).await;
         }
         let mut plan = rewrite_scalar_subqueries(plan.map_err(with_advice)?, state)?;
@@ -691,6 +693,14 @@ fn columns_of(state: &SessionState, query: Query) -> Option<Vec<String>> {
     let plan = state.statement_to_plan(statement).now_or_never()?.ok()?;
     let columns = plan.schema().fields().iter();
     Some(columns.map(|column| column.name().clone()).collect())
+}
+
+fn rewrite_numbers(statement: &mut DfStatement) {
+    match statement {
+        DfStatement::Statement(ast) => exact_numbers::rewrite(ast.as_mut()),
+        DfStatement::Explain(explain) => rewrite_numbers(&mut explain.statement),
+        _ => {}
+    }
 }
 
 fn is_values(query: &Query) -> bool {

@@ -12,6 +12,8 @@ pub mod depth;
 pub(crate) mod drop_statement;
 /// Refuses tables of equal names in one FROM, whose columns the planner would mix up.
 mod equal_names;
+/// Reads numbers that doubles would round.
+pub(crate) mod exact_numbers;
 /// Bounds how large a statement becomes when each use of a CTE or a view is replaced by its query.
 pub(crate) mod expansion;
 /// Rewrites calls of functions that other databases have.

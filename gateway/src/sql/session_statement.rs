@@ -159,11 +159,7 @@ pub(crate) fn show_in_schema(ast: &Ast) -> Result<Option<ShowInSchema>> {
     let (columns, from, options) = match ast {
         Ast::ShowTables { show_options, .. } => ("*", "tables WHERE", show_options),
         // The list of views has tables, too, without a definition.
-        Ast::ShowViews { show_options, .. } => (
-            "table_name",
-            "views WHERE definition IS NOT NULL AND",
-            show_options,
-        ),
+        Ast::ShowViews { show_options, .. } => ("table_name", "views WHERE", show_options),
         _ => return Ok(None),
     };
     let Some(parent) = &options.show_in else {
@@ -443,7 +439,7 @@ mod tests {
             (
                 "SHOW VIEWS IN staging",
                 "staging",
-                "SELECT table_name FROM information_schema.views WHERE definition IS NOT NULL AND table_schema = 'staging' ORDER BY table_name",
+                "SELECT table_name FROM information_schema.views WHERE table_schema = 'staging' ORDER BY table_name",
             ),
         ] {
             let show = shown(sql).unwrap().unwrap();

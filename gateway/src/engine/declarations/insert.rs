@@ -4,17 +4,18 @@ use arrow::datatypes::DataType;
 use datafusion::common::Column;
 use datafusion::logical_expr::{Expr as Planned, LogicalPlan, LogicalPlanBuilder, cast};
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType as SqlType, Expr, Ident, Insert, ObjectName, Query, SetExpr, TableObject,
-    Value, ValueWithSpan, Values,
+    CastKind, DataType as SqlType, ExactNumberInfo, Expr, Ident, Insert, ObjectName, Query,
+    SetExpr, TableObject, Value, ValueWithSpan, Values,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 use volary_catalog::{CatalogState, Table};
 use volary_exec::text_casts::{is_own_cast, is_read_by_own_cast};
 use volary_flight_proto::Result;
 
+use crate::sql::exact_numbers::{inexact_number, number_below};
 use crate::sql::names::{WrittenName, identifier};
 use crate::sql::search_path::SearchPath;
-use crate::sql::syntax::{parse_expression, parse_query};
+use crate::sql::syntax::{cast as cast_to, parse_expression, parse_query};
 use crate::sql_type::{DURATION, fraction_digits};
 
 const NULL: Expr = Expr::Value(ValueWithSpan {
@@ -61,6 +62,8 @@ pub(in crate::engine) fn fill_in(
         for ((item, column), data_type) in row.content.iter_mut().zip(&listed).zip(&types) {
             if is_default(item) {
                 *item = default_of(table, *column)?;
+            } else if let Some(number) = data_type.as_ref().and_then(|it| exact_number(item, it)) {
+                *item = number;
             } else if let Some(data_type) = data_type
                 && may_need_cast(item, data_type)
             {
@@ -125,6 +128,31 @@ fn type_of(table: &Table, column: Option<usize>) -> Option<DataType> {
     Some(table.schema().field(column?).data_type().clone())
 }
 
+/// Returns a cast of the text of a number, if the column keeps digits that a double would round.
+/// All numbers of a column of decimals are cast, because the rows of VALUES get a common type.
+fn exact_number(item: &Expr, column: &DataType) -> Option<Expr> {
+    let (text, data_type) = match column {
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => {
+            // A number that is too large stays a number, and is refused as such.
+            let integer_digits = i64::from(*precision) - i64::from(*scale);
+            let text = number_below(item, usize::try_from(integer_digits).ok()?)?;
+            let decimal = ExactNumberInfo::PrecisionAndScale((*precision).into(), (*scale).into());
+            (text, SqlType::Decimal(decimal))
+        }
+        // The text is read as the nearest of all doubles.
+        DataType::Float64 => (
+            inexact_number(item)?,
+            SqlType::Double(ExactNumberInfo::None),
+        ),
+        _ => return None,
+    };
+    let text = Expr::value(Value::SingleQuotedString(text));
+    Some(cast_to(CastKind::Cast, text, data_type))
+}
+
 /// Returns whether an item of VALUES may have to be cast explicitly. DataFusion refuses casts that
 /// Arrow does not make. The planner casts parameters.
 fn may_need_cast(item: &Expr, column: &DataType) -> bool {
@@ -152,13 +180,7 @@ fn explicit_cast(item: Expr, column: &DataType) -> Expr {
         text if text.is_string() => SqlType::Varchar(None),
         _ => SqlType::Uuid,
     };
-    Expr::Cast {
-        kind: CastKind::Cast,
-        expr: Box::new(item),
-        data_type,
-        array: false,
-        format: None,
-    }
+    cast_to(CastKind::Cast, item, data_type)
 }
 
 fn target<'a>(catalog: &'a CatalogState, path: &SearchPath, insert: &Insert) -> Option<&'a Table> {
@@ -196,6 +218,7 @@ fn default_of(table: &Table, column: Option<usize>) -> Result<Expr> {
     };
     let default = Expr::Nested(Box::new(parse_expression(text)?));
     Ok(match type_of(table, column) {
+        Some(data_type) if let Some(number) = exact_number(&default, &data_type) => number,
         Some(data_type) if may_need_cast(&default, &data_type) => {
             explicit_cast(default, &data_type)
         }

@@ -21,6 +21,8 @@ mod table;
 mod table_constraints;
 /// Provides information_schema.tables: all tables and views.
 mod tables;
+/// Provides information_schema.views: the views, with their queries.
+mod views;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -47,6 +49,7 @@ const TABLES: &[InformationTableEntry] = &[
     InformationTableEntry::new::<sequences::Sequences>(),
     InformationTableEntry::new::<table_constraints::TableConstraints>(),
     InformationTableEntry::new::<tables::Tables>(),
+    InformationTableEntry::new::<views::Views>(),
 ];
 
 /// The schema `information_schema` of a statement.

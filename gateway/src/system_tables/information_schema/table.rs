@@ -49,6 +49,11 @@ impl ListedTable {
         self.provider.table_type()
     }
 
+    /// Returns the query of a view. Returns `None` for a table.
+    pub(super) fn view_definition(&self) -> Option<&str> {
+        self.provider.get_table_definition()
+    }
+
     /// Returns the table of users. Returns `None` for a view and for a table of the system.
     pub(super) fn table(&self) -> Option<&Table> {
         let table = self.provider.downcast_ref::<ShardedTable>()?;

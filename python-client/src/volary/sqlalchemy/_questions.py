@@ -66,7 +66,7 @@ class Questions:
 
     def view_definition(self, schema: str | None, name: str) -> str | None:
         """Returns the query of a view. None for tables and system tables, and if there is no view of this name."""
-        query = "SELECT definition FROM information_schema.views WHERE table_schema = {schema}{names}"
+        query = "SELECT view_definition FROM information_schema.views WHERE table_schema = {schema}{names}"
         rows = self._rows(query, schema, (name,), "table_name")
         return None if not rows or rows[0][0] is None else str(rows[0][0])
 
