@@ -24,14 +24,15 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, Volatility,
 };
 
+use crate::columnar::map_column;
+use crate::nanos::{NANOS_PER_DAY, NANOS_PER_HOUR, NANOS_PER_MINUTE, NANOS_PER_SECOND, nanos_per};
+
 /// The Arrow type of SQL's INTERVAL.
 pub const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 /// The type of lengths: numbers of nanoseconds.
 const LENGTH: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
 
-const NANOS_PER_SECOND: i64 = 1_000_000_000;
-const NANOS_PER_DAY: i64 = 24 * 60 * 60 * NANOS_PER_SECOND;
 const DAYS_PER_MONTH: i64 = 30;
 
 /// Returns whether values of the type are intervals or durations.
@@ -39,16 +40,7 @@ pub fn has_length(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Interval(_) | DataType::Duration(_))
 }
 
-/// Returns the number of nanoseconds of one unit.
-fn nanos_per(unit: TimeUnit) -> i64 {
-    match unit {
-        TimeUnit::Second => NANOS_PER_SECOND,
-        TimeUnit::Millisecond => 1_000_000,
-        TimeUnit::Microsecond => 1_000,
-        TimeUnit::Nanosecond => 1,
-    }
-}
-
+/// Returns the length in nanoseconds.
 fn nanos_of(interval: IntervalMonthDayNano) -> i128 {
     let days = i64::from(interval.months) * DAYS_PER_MONTH + i64::from(interval.days);
     i128::from(days) * i128::from(NANOS_PER_DAY) + i128::from(interval.nanoseconds)
@@ -89,11 +81,11 @@ fn parse_time(text: &str) -> Option<i64> {
     let hours = whole(parts.next()?)?;
     let minutes = whole(parts.next()?).filter(|minutes| *minutes < 60)?;
     let seconds = parts.next().map_or(Some(0), parse_seconds)?;
-    if seconds >= 60 * NANOS_PER_SECOND || parts.next().is_some() {
+    if seconds >= NANOS_PER_MINUTE || parts.next().is_some() {
         return None;
     }
     let minutes = hours.checked_mul(60)?.checked_add(minutes)?;
-    let nanos = minutes.checked_mul(60 * NANOS_PER_SECOND)?;
+    let nanos = minutes.checked_mul(NANOS_PER_MINUTE)?;
     nanos.checked_add(seconds)?.checked_mul(sign)
 }
 
@@ -147,8 +139,8 @@ fn parse_iso(text: &str) -> Option<IntervalMonthDayNano> {
     }
     for (number, unit) in iso_parts(times)? {
         let part = match unit {
-            'H' => parse_signed(number, whole)?.checked_mul(3_600 * NANOS_PER_SECOND)?,
-            'M' => parse_signed(number, whole)?.checked_mul(60 * NANOS_PER_SECOND)?,
+            'H' => parse_signed(number, whole)?.checked_mul(NANOS_PER_HOUR)?,
+            'M' => parse_signed(number, whole)?.checked_mul(NANOS_PER_MINUTE)?,
             'S' => parse_signed(number, parse_seconds)?,
             _ => return None,
         };
@@ -219,13 +211,7 @@ impl ScalarUDFImpl for Length {
         let [values] = args.args.as_slice() else {
             return internal_err!("interval_length takes one argument");
         };
-        Ok(match values {
-            ColumnarValue::Array(values) => ColumnarValue::Array(lengths(values)?),
-            ColumnarValue::Scalar(value) => {
-                let length = lengths(&value.to_array()?)?;
-                ColumnarValue::Scalar(ScalarValue::try_from_array(&length, 0)?)
-            }
-        })
+        map_column(values, lengths)
     }
 }
 
@@ -380,7 +366,7 @@ impl Accumulator for ExtremeAccumulator {
 mod tests {
     use super::*;
 
-    const HOUR: i64 = 3_600 * NANOS_PER_SECOND;
+    const HOUR: i64 = NANOS_PER_HOUR;
 
     #[test]
     fn intervals_are_read() {

@@ -1,13 +1,15 @@
 use arrow::array::timezone::Tz;
 use arrow::array::types::Int64Type;
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use chrono::{DateTime, LocalResult, NaiveDateTime, TimeDelta, TimeZone};
-use datafusion::common::{Result, ScalarValue, exec_err};
+use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::ColumnarValue;
 
-/// Most half hours by which clocks skip at once.
+use crate::columnar::map_column;
+
+/// Number of half hours that clocks skip at most: a whole day, as in Samoa in 2011.
 const MAX_SKIPPED_HALF_HOURS: i32 = 48;
 
 /// Returns the moment at which clocks in the zone show `begin`. If they show it twice, it is the
@@ -60,14 +62,5 @@ pub(crate) fn map_times(
         let computed: Int64Array = computed.collect::<Result<_>>()?;
         Ok(cast(&computed, data_type)?)
     };
-    match times {
-        ColumnarValue::Array(times) => Ok(ColumnarValue::Array(computed(times)?)),
-        ColumnarValue::Scalar(time) => {
-            let time = computed(&time.to_array()?)?;
-            debug_assert_eq!(time.len(), 1);
-            Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(
-                &time, 0,
-            )?))
-        }
-    }
+    map_column(times, computed)
 }

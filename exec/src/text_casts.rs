@@ -21,6 +21,7 @@ use datafusion::logical_expr::{
 };
 use uuid::Uuid;
 
+use crate::columnar::map_column;
 use crate::intervals::{self, INTERVAL, to_duration};
 use crate::uuids::{self, UUID};
 
@@ -348,15 +349,10 @@ impl ScalarUDFImpl for CastFunction {
         let Some(conversion) = Conversion::between(&values.data_type(), &wanted) else {
             return values.cast_to(&wanted, None);
         };
-        Ok(match values {
-            ColumnarValue::Array(values) => {
-                ColumnarValue::Array(conversion.convert(values, self.misfit)?)
-            }
-            ColumnarValue::Scalar(value) => {
-                let converted = conversion.convert(&value.to_array()?, self.misfit)?;
-                ColumnarValue::Scalar(ScalarValue::try_from_array(&converted, 0)?)
-            }
-        })
+        map_column(
+            values,
+            |values| Ok(conversion.convert(values, self.misfit)?),
+        )
     }
 }
 

@@ -16,8 +16,8 @@ use datafusion::logical_expr::{
 };
 
 use super::date_template::DateTemplate;
-use super::rows::rows_of;
 use super::to_char::is_chrono;
+use crate::columnar::rows_of;
 
 /// Returns functions that read times with patterns, such that they read templates of PostgreSQL,
 /// too. `before` is the number of arguments before the text.

@@ -14,7 +14,7 @@ use arrow::array::types::{
 use arrow::array::{Array, ArrayRef, AsArray, StringArray, StringBuilder};
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{cast, not};
-use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
+use arrow::datatypes::{DataType, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use chrono::{DateTime, NaiveDateTime, Offset, TimeZone};
 use datafusion::common::{Result, exec_datafusion_err, internal_err, plan_err};
@@ -26,9 +26,9 @@ use volary_flight_proto::{Error, SqlState};
 
 use super::date_template::{DateTemplate, Moment};
 use super::number_template::{MAX_DIGITS, NumberTemplate};
-use super::rows::{finish, rows_of};
+use crate::columnar::{finish, rows_of};
+use crate::intervals::INTERVAL;
 
-const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 const MICROS: DataType = DataType::Duration(TimeUnit::Microsecond);
 
 /// Returns the function `to_char`.

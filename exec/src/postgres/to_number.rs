@@ -11,7 +11,7 @@ use datafusion::logical_expr::{
 use volary_flight_proto::{Error, SqlState};
 
 use super::number_template::NumberTemplate;
-use super::rows::{finish, rows_of};
+use crate::columnar::{finish, rows_of};
 
 /// Digits after the point of numbers whose template is only known when they are read.
 const DEFAULT_SCALE: i8 = 10;

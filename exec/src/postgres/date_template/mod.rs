@@ -9,6 +9,7 @@ mod read;
 use datafusion::common::Result;
 use volary_flight_proto::{Error, SqlState};
 
+use super::template::{quoted, starts_with};
 pub(super) use format::Moment;
 
 /// A template for times.
@@ -166,7 +167,9 @@ impl DateTemplate {
         let mut rest = template;
         while let Some(next) = rest.chars().next() {
             if next == '"' {
-                rest = parsed.push_quoted(&rest[1..]);
+                let (text, after) = quoted(&rest[1..]);
+                parsed.parts.extend(text.chars().map(Part::Text));
+                rest = after;
             } else if let Some(after) = rest.strip_prefix("\\\"") {
                 parsed.parts.push(Part::Text('"'));
                 rest = after;
@@ -186,22 +189,6 @@ impl DateTemplate {
             }
         }
         parsed
-    }
-
-    /// Adds the text up to the next quote. Returns what follows it.
-    fn push_quoted<'a>(&mut self, quoted: &'a str) -> &'a str {
-        let mut chars = quoted.char_indices();
-        while let Some((at, char)) = chars.next() {
-            match char {
-                '"' => return &quoted[at + 1..],
-                '\\' => {
-                    let escaped = chars.next().map_or('\\', |(_, escaped)| escaped);
-                    self.parts.push(Part::Text(escaped));
-                }
-                other => self.parts.push(Part::Text(other)),
-            }
-        }
-        ""
     }
 }
 
@@ -252,11 +239,6 @@ fn field(text: &str) -> Option<(Field, &str)> {
     Some((field, rest))
 }
 
-fn starts_with(text: &str, name: &str) -> bool {
-    text.get(..name.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(name))
-}
-
 fn is_separator(char: char) -> bool {
     char.is_ascii() && !char.is_ascii_alphanumeric() && !char.is_ascii_control()
         || char.is_whitespace()
@@ -291,19 +273,6 @@ const DAYS: [&str; 7] = [
 ];
 /// The Julian day of the day before 1 January of the year 1, which chrono gives the number 0.
 const DAY_BEFORE_COMMON_ERA: i32 = 1_721_425;
-
-/// Returns the ending of an ordinal number.
-pub(super) fn ordinal_ending(digits: &str) -> &'static str {
-    let mut last = digits.bytes().rev();
-    let (last, before) = (last.next(), last.next());
-    match (before, last) {
-        (Some(b'1'), _) => "th",
-        (_, Some(b'1')) => "st",
-        (_, Some(b'2')) => "nd",
-        (_, Some(b'3')) => "rd",
-        _ => "th",
-    }
-}
 
 fn refuse<T>(message: String) -> Result<T> {
     let error = Error::invalid(message).with_sqlstate(SqlState::InvalidTextRepresentation);

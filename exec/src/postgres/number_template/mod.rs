@@ -9,6 +9,7 @@ mod read;
 use datafusion::common::Result;
 use volary_flight_proto::Error;
 
+use super::template::{quoted, starts_with};
 pub(super) use format::round_decimal;
 
 /// Most digits of a template.
@@ -230,25 +231,6 @@ impl NumberTemplate {
     pub(super) fn scale(&self) -> usize {
         self.fraction_digits + self.shifted_digits
     }
-}
-
-/// Returns the text up to the next quote, and what follows that.
-fn quoted(text: &str) -> (String, &str) {
-    let mut quoted = String::new();
-    let mut chars = text.char_indices();
-    while let Some((at, char)) = chars.next() {
-        match char {
-            '"' => return (quoted, &text[at + 1..]),
-            '\\' => quoted.push(chars.next().map_or('\\', |(_, escaped)| escaped)),
-            other => quoted.push(other),
-        }
-    }
-    (quoted, "")
-}
-
-fn starts_with(text: &str, name: &str) -> bool {
-    text.get(..name.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(name))
 }
 
 fn letters(first: char) -> Letters {
