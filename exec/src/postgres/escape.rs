@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use crate::columnar::map_texts;
 use arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use volary_flight_proto::{Error, SqlState};
+
+use crate::columnar::map_texts;
 
 /// Name of the function that turns a pattern of LIKE.
 pub const LIKE_ESCAPE: &str = "like_escape";
