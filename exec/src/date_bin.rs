@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
 use arrow::datatypes::{DataType, IntervalMonthDayNanoType, TimeUnit};
-use chrono::{DateTime, Datelike, Months, NaiveDateTime, TimeDelta, TimeZone};
+use chrono::{DateTime, Datelike, Months, NaiveDateTime, TimeDelta};
 use datafusion::common::{
     Result, ScalarValue, exec_datafusion_err, exec_err, internal_err, not_impl_err, plan_err,
 };
@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 
 use crate::instants::is_utc;
 use crate::intervals::INTERVAL;
-use crate::local_time::{first_moment, map_times};
+use crate::local_time::{first_moment, in_zone, map_times};
 use crate::nanos::{NANOS_PER_DAY, NANOS_PER_SECOND, nanos_per};
 
 /// Returns the function `date_bin` for timestamps of all years.
@@ -201,10 +201,9 @@ impl Bins {
         let instant = i128::from(origin) * i128::from(nanos_per(unit));
         let local = match self.zone {
             None => Some(instant),
-            Some(zone) => to_chrono(instant).map(|utc| {
-                let local = zone.from_utc_datetime(&utc).naive_local();
-                of_chrono(local)
-            }),
+            Some(zone) => to_chrono(instant)
+                .and_then(|utc| in_zone(&zone, utc))
+                .map(|origin| of_chrono(origin.naive_local())),
         };
         match local {
             Some(origin) => Ok(Some(Self { origin, ..self })),
@@ -233,7 +232,7 @@ impl Bins {
         let begin = match self.zone {
             None => self.local_begin(nanos)?,
             Some(zone) => {
-                let within = zone.from_utc_datetime(&to_chrono(nanos)?);
+                let within = in_zone(&zone, to_chrono(nanos)?)?;
                 let begin = self.local_begin(of_chrono(within.naive_local()))?;
                 let begin = first_moment(&zone, to_chrono(begin)?, &within)?;
                 of_chrono(begin.naive_utc())
@@ -370,5 +369,14 @@ mod tests {
             let begin = begin(stride, time, Some("Europe/Berlin"), None);
             assert_eq!(begin, expected, "{time}");
         }
+    }
+
+    #[test]
+    fn an_interval_whose_begin_clocks_skip_begins_when_they_do() {
+        let hour = Stride::Nanos(i128::from(NANOS_PER_HOUR));
+        // The interval from 2:45 to 3:45 has the time 3:10.
+        let origin = Some("2026-01-01T00:45:00Z");
+        let begin = begin(hour, "2026-03-29T01:10:00Z", Some("Europe/Berlin"), origin);
+        assert_eq!(begin, "2026-03-29T01:00:00Z");
     }
 }

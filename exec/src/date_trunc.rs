@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
 use arrow::datatypes::{DataType, FieldRef, TimeUnit};
-use chrono::{DateTime, Datelike, Days, NaiveDateTime, TimeZone, Timelike};
+use chrono::{DateTime, Datelike, Days, NaiveDateTime, Timelike};
 use datafusion::common::{Result, exec_datafusion_err, internal_err};
 use datafusion::functions::datetime;
 use datafusion::logical_expr::{
@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::instants::is_utc;
-use crate::local_time::{first_moment, map_times};
+use crate::local_time::{first_moment, in_zone, map_times};
 use crate::nanos::units_per_second;
 
 /// Returns the function `date_trunc` for timestamps of all years.
@@ -146,7 +146,7 @@ impl Period {
         let begin = match zone {
             None => self.begin(utc)?.and_utc().timestamp(),
             Some(zone) => {
-                let local = zone.from_utc_datetime(&utc);
+                let local = in_zone(zone, utc)?;
                 let begin = self.begin(local.naive_local())?;
                 first_moment(zone, begin, &local)?.timestamp()
             }

@@ -16,7 +16,7 @@ use arrow::compute::kernels::zip::zip;
 use arrow::compute::{cast, not};
 use arrow::datatypes::{DataType, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use chrono::{DateTime, NaiveDateTime, Offset, TimeZone};
+use chrono::{DateTime, NaiveDateTime, Offset};
 use datafusion::common::{Result, exec_datafusion_err, internal_err, plan_err};
 use datafusion::functions::datetime;
 use datafusion::logical_expr::{
@@ -28,6 +28,7 @@ use super::date_template::{DateTemplate, Moment};
 use super::number_template::{MAX_DIGITS, NumberTemplate};
 use crate::columnar::{finish, rows_of};
 use crate::intervals::INTERVAL;
+use crate::local_time::in_zone;
 
 const MICROS: DataType = DataType::Duration(TimeUnit::Microsecond);
 
@@ -273,12 +274,12 @@ impl Moments {
     fn at(&self, row: usize) -> Result<Moment<'_>> {
         Ok(match self {
             Self::Times(times, unit, zone) => {
-                let utc = utc_time(times, *unit, row)
-                    .ok_or_else(|| exec_datafusion_err!("a time is out of the range of to_char"))?;
+                let out_of_range = || exec_datafusion_err!("a time is out of the range of to_char");
+                let utc = utc_time(times, *unit, row).ok_or_else(out_of_range)?;
                 match zone {
                     None => Moment::Time(utc, None),
                     Some((zone, name)) => {
-                        let local = zone.from_utc_datetime(&utc);
+                        let local = in_zone(zone, utc).ok_or_else(out_of_range)?;
                         let offset = local.offset().fix().local_minus_utc();
                         Moment::Time(local.naive_local(), Some((offset, name)))
                     }
