@@ -47,16 +47,16 @@ fn nanos_of(interval: IntervalMonthDayNano) -> i128 {
 }
 
 /// Reads an interval from a text: `1 year 2 mons -3 days`, with a time of day such as `04:05:06.7`
-/// behind it or alone, or in the form of ISO 8601, `P1Y2M3DT4H5M6.7S`. A number alone counts
-/// seconds.
+/// behind it or alone, or in the form of ISO 8601, `P1Y2M3DT4H5M6.7S`. As in PostgreSQL, a number
+/// without a unit counts days if a time of day follows it, and seconds otherwise.
 pub fn parse(text: &str) -> Option<IntervalMonthDayNano> {
     let text = text.trim();
     if text.trim_start_matches(['+', '-']).starts_with(['P', 'p']) {
         return parse_iso(text);
     }
-    let (times, others): (Vec<_>, Vec<_>) = text
-        .split_ascii_whitespace()
-        .partition(|word| word.contains(':'));
+    let words: Vec<_> = text.split_ascii_whitespace().collect();
+    let (times, mut others): (Vec<_>, Vec<_>) =
+        words.iter().copied().partition(|word| word.contains(':'));
     let time = match times.as_slice() {
         [] => 0,
         [time] => parse_time(time)?,
@@ -65,10 +65,22 @@ pub fn parse(text: &str) -> Option<IntervalMonthDayNano> {
     if others.is_empty() {
         return (!times.is_empty()).then(|| IntervalMonthDayNano::new(0, 0, time));
     }
+    let ends_with_number = others.last().is_some_and(|word| is_number(word));
+    if ends_with_number && !times.is_empty() {
+        if words.last() != times.first() {
+            return None;
+        }
+        others.push("days");
+    }
     let config = IntervalParseConfig::new(TextUnit::Second);
     let parsed = parse_interval_month_day_nano_config(&others.join(" "), config).ok()?;
     let nanos = parsed.nanoseconds.checked_add(time)?;
     Some(IntervalMonthDayNano::new(parsed.months, parsed.days, nanos))
+}
+
+fn is_number(word: &str) -> bool {
+    word.chars()
+        .all(|char| char.is_ascii_digit() || matches!(char, '+' | '-' | '.'))
 }
 
 /// Reads `[-]hours:minutes[:seconds]` as nanoseconds.
@@ -378,6 +390,9 @@ mod tests {
             ("00:00:01.5", 0, 0, 1_500_000_000),
             ("100:00:00", 0, 0, 100 * HOUR),
             ("5", 0, 0, 5_000_000_000),
+            ("1 02:00:00", 0, 1, 2 * HOUR),
+            ("1 mon -1 02:00:00", 1, -1, 2 * HOUR),
+            ("02:00:00 1 day", 0, 1, 2 * HOUR),
             ("P1Y2M3DT4H5M6.5S", 14, 3, 4 * HOUR + 306_500_000_000),
             ("-P1M", -1, 0, 0),
             ("PT-1H", 0, 0, -HOUR),
@@ -397,6 +412,7 @@ mod tests {
             "1:00:60",
             "1:2:3:4",
             "1:00 2:00",
+            "02:00:00 1",
             "P1Y2",
             "P1.5D",
             "PT0.0000000001S",

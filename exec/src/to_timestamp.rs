@@ -158,9 +158,9 @@ impl ToTimestamp {
             let seconds: &Float64Array = seconds.as_primitive::<Float64Type>();
             let micros = seconds.iter().map(|seconds| match seconds {
                 None => Ok(None),
-                // Numbers of this size have no digits after the point.
+                // Without rounding, 0.000249 seconds would be 248 microseconds.
                 Some(seconds) if (seconds * MICROS).abs() < i64::MAX as f64 => {
-                    Ok(Some((seconds * MICROS) as i64))
+                    Ok(Some((seconds * MICROS).round_ties_even() as i64))
                 }
                 Some(seconds) => exec_err!("to_timestamp: {seconds} is out of range"),
             });
@@ -190,10 +190,13 @@ impl ToTimestamp {
             let Some(text) = text else {
                 return Ok(None);
             };
-            let formats = formats.iter().map(|formats| formats.as_string_view());
-            let formats = formats.filter(|formats| formats.is_valid(row));
-            let formats: Vec<&str> = formats.map(|formats| formats.value(row)).collect();
-            self.number(&self.time(&zone, text, &formats)?).map(Some)
+            let known = formats.iter().map(|formats| formats.as_string_view());
+            let known = known.filter(|formats| formats.is_valid(row));
+            let known: Vec<&str> = known.map(|formats| formats.value(row)).collect();
+            if known.is_empty() && !formats.is_empty() {
+                return Ok(None);
+            }
+            self.number(&self.time(&zone, text, &known)?).map(Some)
         });
         let read: Int64Array = read.collect::<Result<_>>()?;
         finish(&args.args, cast(&read, &self.result())?)
