@@ -3,10 +3,10 @@
 //! days and a day as 24 hours. So the planner compares and sorts the lengths of intervals, which
 //! [`length`] computes. Durations, which are differences of timestamps, have lengths, too.
 
-use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array};
+use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, PrimitiveArray};
 use arrow::compute::cast;
 use arrow::compute::kernels::cast_utils::{
     IntervalParseConfig, IntervalUnit as TextUnit, parse_interval_month_day_nano_config,
@@ -307,6 +307,13 @@ impl AggregateUDFImpl for ExtremeInterval {
         }))
     }
 
+    fn create_sliding_accumulator(&self, _: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        Ok(Box::new(SlidingExtreme {
+            extreme: self.extreme,
+            counts: BTreeMap::new(),
+        }))
+    }
+
     fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
         Ok(vec![Arc::new(Field::new(
             format!("{}[value]", args.name),
@@ -326,29 +333,18 @@ struct ExtremeAccumulator {
     value: Option<IntervalMonthDayNano>,
 }
 
-/// Compares the lengths of intervals, and of those of one length the parts, so that the answer does
+/// Returns by what an interval is compared: its length, and then its parts, so that the answer does
 /// not depend on the order of the rows.
-fn compare(left: IntervalMonthDayNano, right: IntervalMonthDayNano) -> Ordering {
-    let lengths = nanos_of(left).cmp(&nanos_of(right));
-    lengths.then_with(|| left.cmp(&right))
+fn order_of(interval: IntervalMonthDayNano) -> (i128, IntervalMonthDayNano) {
+    (nanos_of(interval), interval)
 }
 
 impl Accumulator for ExtremeAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let [values] = values else {
-            return internal_err!("the minimum of intervals takes one argument");
-        };
-        for value in values
-            .as_primitive::<IntervalMonthDayNanoType>()
-            .iter()
-            .flatten()
-        {
-            let is_better = self.value.is_none_or(|known| {
-                let wanted = match self.extreme {
-                    Extreme::Min => Ordering::Less,
-                    Extreme::Max => Ordering::Greater,
-                };
-                compare(value, known) == wanted
+        for value in only_column(values)?.iter().flatten() {
+            let is_better = self.value.is_none_or(|known| match self.extreme {
+                Extreme::Min => order_of(value) < order_of(known),
+                Extreme::Max => order_of(value) > order_of(known),
             });
             if is_better {
                 self.value = Some(value);
@@ -371,6 +367,68 @@ impl Accumulator for ExtremeAccumulator {
 
     fn size(&self) -> usize {
         size_of::<Self>()
+    }
+}
+
+fn only_column(values: &[ArrayRef]) -> Result<&PrimitiveArray<IntervalMonthDayNanoType>> {
+    match values {
+        [values] => Ok(values.as_primitive()),
+        _ => internal_err!("the minimum of intervals takes one argument"),
+    }
+}
+
+/// The extreme of the rows of a window, which rows enter and leave.
+#[derive(Debug)]
+struct SlidingExtreme {
+    extreme: Extreme,
+    /// How many rows of the window have each interval.
+    counts: BTreeMap<(i128, IntervalMonthDayNano), usize>,
+}
+
+impl Accumulator for SlidingExtreme {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        for value in only_column(values)?.iter().flatten() {
+            *self.counts.entry(order_of(value)).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        for value in only_column(values)?.iter().flatten() {
+            let order = order_of(value);
+            if let Some(count) = self.counts.get_mut(&order) {
+                *count -= 1;
+                if *count == 0 {
+                    self.counts.remove(&order);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.update_batch(states)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        Ok(vec![self.evaluate()?])
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let extreme = match self.extreme {
+            Extreme::Min => self.counts.keys().next(),
+            Extreme::Max => self.counts.keys().next_back(),
+        };
+        let value = extreme.map(|(_, interval)| *interval);
+        Ok(ScalarValue::IntervalMonthDayNano(value))
+    }
+
+    fn size(&self) -> usize {
+        size_of::<Self>() + self.counts.len() * size_of::<((i128, IntervalMonthDayNano), usize)>()
     }
 }
 

@@ -50,25 +50,52 @@ impl AnalyzerRule for IntervalOrder {
     }
 }
 
-/// Returns whether the node may compute with intervals. Most statements do not.
+/// Returns whether the node may compute with intervals. Most nodes do not, and need not be
+/// rewritten.
 fn mentions_intervals(node: &LogicalPlan) -> Result<bool> {
     let inputs = node.inputs();
     let mut fields = inputs.iter().flat_map(|input| input.schema().fields());
-    if fields.any(|field| is_interval(field.data_type())) {
+    if fields.any(|field| has_intervals(field.data_type())) {
         return Ok(true);
     }
     has_part(node, |part| match part {
-        Expr::Literal(value, _) => is_interval(&value.data_type()),
-        Expr::Cast(cast) => is_interval(cast.field.data_type()),
-        Expr::ScalarFunction(call) => call.func.name().starts_with("arrow_"),
+        Expr::Literal(value, _) => has_intervals(&value.data_type()),
+        Expr::Cast(cast) => has_intervals(cast.field.data_type()),
+        Expr::TryCast(cast) => has_intervals(cast.field.data_type()),
+        Expr::OuterReferenceColumn(field, _) => has_intervals(field.data_type()),
+        Expr::ScalarSubquery(rows) => {
+            let mut fields = rows.subquery.schema().fields().iter();
+            fields.any(|field| has_intervals(field.data_type()))
+        }
+        // Casts of texts to intervals have become functions.
+        Expr::ScalarFunction(call) => {
+            let name = call.func.name();
+            name.starts_with("arrow_") || name.contains("interval")
+        }
         _ => false,
     })
+}
+
+/// Returns whether values of the type are intervals or contain some.
+fn has_intervals(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::List(element)
+        | DataType::LargeList(element)
+        | DataType::FixedSizeList(element, _)
+        | DataType::Map(element, _) => has_intervals(element.data_type()),
+        DataType::Struct(fields) => {
+            let mut fields = fields.iter();
+            fields.any(|field| has_intervals(field.data_type()))
+        }
+        other => is_interval(other),
+    }
 }
 
 fn is_interval(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Interval(_))
 }
 
+/// Compares, sorts and aggregates intervals by their lengths.
 fn by_length(mut part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if is_comparison(&part) {
         let mut operands = operands_of(&mut part);
@@ -88,23 +115,21 @@ fn by_length(mut part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     match &mut part {
         Expr::AggregateFunction(call) => {
             let is_changed = order_by_length(&mut call.params.order_by, schema)?;
-            let other = extreme_of_intervals(call, schema)?;
-            if let Some(other) = &other {
-                call.func = Arc::clone(other);
+            let extreme = extreme_of_intervals(call, schema)?;
+            let is_extreme = extreme.is_some();
+            if let Some(extreme) = extreme {
+                call.func = extreme;
             }
-            Ok(Transformed::new_transformed(
-                part,
-                is_changed || other.is_some(),
-            ))
+            Ok(Transformed::new_transformed(part, is_changed || is_extreme))
         }
         Expr::WindowFunction(call) => {
             let mut is_changed = order_by_length(&mut call.params.order_by, schema)?;
             if let WindowFunctionDefinition::AggregateUDF(function) = &call.fun
                 && let Some(value) = call.params.args.first()
                 && value.get_type(schema)? == INTERVAL
-                && let Some(other) = intervals::aggregate(function.name())
+                && let Some(extreme) = intervals::aggregate(function.name())
             {
-                call.fun = WindowFunctionDefinition::AggregateUDF(other);
+                call.fun = WindowFunctionDefinition::AggregateUDF(extreme);
                 is_changed = true;
             }
             Ok(Transformed::new_transformed(part, is_changed))
@@ -113,6 +138,7 @@ fn by_length(mut part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
+/// Returns the aggregate that stands for a MIN or MAX of intervals.
 fn extreme_of_intervals(
     call: &AggregateFunction,
     schema: &DFSchema,
@@ -137,6 +163,7 @@ fn order_by_length(order: &mut [Sort], schema: &DFSchema) -> Result<bool> {
     Ok(is_changed)
 }
 
+/// Joins intervals by their lengths.
 fn join_by_length(join: &mut Join) -> Result<()> {
     for (left, right) in &mut join.on {
         let of_left = left.get_type(join.left.schema())?;
@@ -149,8 +176,8 @@ fn join_by_length(join: &mut Join) -> Result<()> {
     Ok(())
 }
 
-/// Returns the length of an interval. A duration that was cast to an interval has its own length,
-/// because the cast fails for long ones.
+/// Returns the length of an interval. If the interval was cast from a duration, it returns the
+/// length of the duration, because the cast fails for long durations.
 fn length_of(value: Expr, schema: &DFSchema) -> Expr {
     let value = match value {
         Expr::Cast(Cast { expr, field }) => {
