@@ -27,15 +27,21 @@ pub use escape::{LIKE_ESCAPE, SIMILAR_TO_ESCAPE, escape_char, like_pattern, simi
 pub(crate) use read_times::with_templates;
 pub use scaled_intervals::{divide_interval, interval_of_days, multiply_interval};
 
-/// Returns the functions. [`crate::instants::functions`] returns those that read instants.
-pub fn functions() -> Vec<Arc<ScalarUDF>> {
+/// Returns the functions that need no limit for their values. [`crate::instants::functions`]
+/// returns those that read instants.
+pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
     let mut functions = vec![
         multiply_interval(),
         divide_interval(),
-        to_char::to_char(),
         to_number::to_number(),
     ];
-    functions.extend(escape::functions());
     functions.extend(with_templates([datetime::to_date()], 0));
     functions
+}
+
+/// Returns the functions whose values may be much larger than their arguments.
+/// [`crate::value_limit`] gives them a limit.
+pub(crate) fn growing_functions() -> [Arc<ScalarUDF>; 3] {
+    let [like_escape, similar_to_escape] = escape::functions();
+    [like_escape, similar_to_escape, to_char::to_char()]
 }
