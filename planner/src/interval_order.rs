@@ -5,13 +5,14 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{AggregateFunction, Sort};
+use datafusion::logical_expr::expr::{AggregateFunction, Case, InSubquery, SetComparison, Sort};
 use datafusion::logical_expr::{
-    AggregateUDF, Cast, Expr, ExprSchemable, Join, LogicalPlan, WindowFunctionDefinition,
+    AggregateUDF, Cast, Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, Subquery,
+    WindowFunctionDefinition, lit, when,
 };
 use datafusion::optimizer::AnalyzerRule;
 use volary_exec::intervals::{self, INTERVAL, has_length};
@@ -134,8 +135,54 @@ fn by_length(mut part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             Ok(Transformed::new_transformed(part, is_changed))
         }
+        Expr::InSubquery(InSubquery { expr, subquery, .. })
+        | Expr::SetComparison(SetComparison { expr, subquery, .. }) => {
+            let is_changed = search_by_length(expr, subquery, schema)?;
+            Ok(Transformed::new_transformed(part, is_changed))
+        }
+        Expr::Case(Case {
+            expr: Some(value),
+            when_then_expr,
+            ..
+        }) if is_interval(&value.get_type(schema)?) => {
+            let compared = when_then_expr.iter_mut().map(|(value, _)| value.as_mut());
+            for operand in compared.chain([value.as_mut()]) {
+                *operand = length_of(std::mem::take(operand), schema);
+            }
+            Ok(Transformed::yes(part))
+        }
+        Expr::ScalarFunction(call) if call.func.name() == "nullif" => match call.args.as_slice() {
+            [value, other] if is_interval(&value.get_type(schema)?) => {
+                let (value, other) = (value.clone(), other.clone());
+                let equal = length_of(value.clone(), schema).eq(length_of(other, schema));
+                let null = ScalarValue::try_from(value.get_type(schema)?)?;
+                when(equal, lit(null))
+                    .otherwise(value)
+                    .map(Transformed::yes)
+            }
+            _ => Ok(Transformed::no(part)),
+        },
         _ => Ok(Transformed::no(part)),
     }
+}
+
+/// Searches for intervals by their lengths. Returns whether any are searched for.
+fn search_by_length(value: &mut Expr, found: &mut Subquery, schema: &DFSchema) -> Result<bool> {
+    let rows = Arc::clone(&found.subquery);
+    let types = [
+        value.get_type(schema)?,
+        rows.schema().field(0).data_type().clone(),
+    ];
+    if !types.iter().all(has_length) || !types.iter().any(is_interval) {
+        return Ok(false);
+    }
+    let column = Column::from(rows.schema().qualified_field(0));
+    let name = column.name.clone();
+    let lengths = length_of(Expr::Column(column), rows.schema()).alias(name);
+    let lengths = LogicalPlanBuilder::from(rows).project([lengths])?.build()?;
+    found.subquery = Arc::new(lengths);
+    *value = length_of(std::mem::take(value), schema);
+    Ok(true)
 }
 
 /// Returns the aggregate that stands for a MIN or MAX of intervals.
