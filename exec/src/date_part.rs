@@ -1,5 +1,5 @@
 //! DataFusion 55 cuts off the fraction of a second: `extract(second FROM TIME '00:00:01.25')` is 1.
-//! In SQL, it is 1.25. DataFusion also computes the fractions of intervals and durations in 32 bits:
+//! In SQL, it is 1.25. DataFusion also computes the seconds of intervals and durations in 32 bits:
 //! fractions above two seconds are lost, others are counted twice, and the milliseconds of a month
 //! wrap around.
 

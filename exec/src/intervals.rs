@@ -182,8 +182,8 @@ fn iso_parts(text: &str) -> Option<Vec<(&str, char)>> {
     Some(parts)
 }
 
-/// Returns a duration of the same length, or `None` for an interval with months, for one that does
-/// not fit, and for one with digits below the unit. A day is 24 hours.
+/// Returns a duration of the same length, with days of 24 hours. Returns `None` for an interval
+/// with months, and for a length that is too long or has digits below the unit.
 pub(crate) fn to_duration(interval: IntervalMonthDayNano, unit: TimeUnit) -> Option<i64> {
     let nanos = (interval.months == 0).then(|| nanos_of(interval))?;
     let unit = i128::from(nanos_per(unit));

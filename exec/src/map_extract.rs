@@ -18,7 +18,7 @@ pub(crate) fn map_extract() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(MapExtract(map_extract_udf())))
 }
 
-/// The function of DataFusion, of which only the types are used.
+/// The function of DataFusion, which is only asked for its types.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct MapExtract(Arc<ScalarUDF>);
 

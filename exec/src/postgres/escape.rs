@@ -1,6 +1,6 @@
-//! PostgreSQL's functions `like_escape` and `similar_to_escape`: they turn a pattern with any
-//! escape character into the pattern that LIKE and `~` take. Patterns that are constants are turned
-//! when a statement is parsed, patterns of columns and parameters by these functions.
+//! PostgreSQL's functions `like_escape` and `similar_to_escape` turn a pattern with any escape
+//! character into a pattern that LIKE and `~` take. Constant patterns are turned when a statement
+//! is parsed. These functions turn patterns of columns and parameters.
 
 use std::sync::Arc;
 

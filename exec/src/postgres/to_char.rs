@@ -115,7 +115,7 @@ impl ScalarUDFImpl for ToChar {
         let own = format_all(&value, own.as_string())?;
         let others = arrow::compute::nullif(&pattern, &not(&are_chrono)?)?;
         let mut args = args;
-        // DataFusion finds no pattern of a column for a constant value.
+        // DataFusion ignores a column of patterns if the value is a constant.
         args.args[0] = ColumnarValue::Array(value);
         args.args[1] = ColumnarValue::Array(others);
         let others = self.with_chrono(args)?.into_array(rows)?;
@@ -226,10 +226,10 @@ impl<'a> Numbers<'a> {
         Ok(text)
     }
 
-    /// Returns the number with so many digits after the point.
+    /// Returns the number, rounded to so many digits after the point.
     fn round(&self, row: usize, number: &str, digits: usize) -> String {
         match self.floats {
-            // It has no digits, and is written as a number that does not fit.
+            // NaN and infinity have no digits, and are written as a number that does not fit.
             Some(floats) if !floats.value(row).is_finite() => "#".repeat(MAX_DIGITS + 1),
             Some(floats) => format!("{:.digits$}", floats.value(row)),
             None => super::number_template::round_decimal(number, digits),
@@ -239,7 +239,7 @@ impl<'a> Numbers<'a> {
 
 /// A column of times.
 enum Moments {
-    /// Times in the years of nanoseconds and of other units, as seconds and nanoseconds.
+    /// Dates and timestamps, with the unit and the time zone of their type.
     Times(ArrayRef, TimeUnit, Option<(Tz, Arc<str>)>),
     /// Times of day, in nanoseconds.
     TimesOfDay(ArrayRef),
@@ -307,7 +307,8 @@ impl Moments {
                     .value(row);
                 Moment::Interval {
                     months: 0,
-                    days: i32::try_from(micros / DAY).unwrap_or(i32::MAX),
+                    // All microseconds of 64 bits are fewer days than numbers of 32 bits.
+                    days: i32::try_from(micros / DAY).unwrap_or_default(),
                     nanos: micros % DAY * 1_000,
                 }
             }

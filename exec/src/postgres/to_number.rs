@@ -13,7 +13,7 @@ use volary_flight_proto::{Error, SqlState};
 use super::number_template::NumberTemplate;
 use crate::columnar::{finish, rows_of};
 
-/// Digits after the point of numbers whose template is only known when they are read.
+/// Number of digits after the point of the result, if the template is not a constant.
 const DEFAULT_SCALE: i8 = 10;
 
 /// Returns the function `to_number(text, template)`.

@@ -33,7 +33,7 @@ enum Part {
 struct Field {
     kind: Kind,
     case: Case,
-    /// Says whether the field is written without padding (`FM`).
+    /// Says whether the field is written without padding (`FM`, the fill mode).
     is_filled: bool,
     ordinal: Option<Case>,
 }
@@ -63,10 +63,10 @@ enum Kind {
     ShortDay,
     DayOfYear,
     DayOfMonth,
-    /// Counted from Sunday, which is 1.
+    /// The number of a day, from Sunday, which is 1.
     DayOfWeek,
     IsoDayOfYear,
-    /// Counted from Monday, which is 1.
+    /// The number of a day, from Monday, which is 1.
     IsoDayOfWeek,
     IsoWeek,
     /// The year of the ISO week, with this number of digits.
@@ -99,7 +99,7 @@ enum Kind {
 }
 
 /// The fields, by their names in capitals. A longer name comes before its beginnings.
-const FIELDS: [(&str, Kind); 45] = [
+const FIELDS: [(&str, Kind); 53] = [
     ("A.D.", Kind::Era { with_points: true }),
     ("A.M.", Kind::Noon { with_points: true }),
     ("AD", Kind::Era { with_points: false }),
@@ -145,8 +145,6 @@ const FIELDS: [(&str, Kind); 45] = [
     ("TZH", Kind::ZoneHour),
     ("TZM", Kind::ZoneMinute),
     ("TZ", Kind::ZoneName),
-];
-const MORE_FIELDS: [(&str, Kind); 8] = [
     ("US", Kind::Fraction(6)),
     ("WW", Kind::WeekOfYear),
     ("W", Kind::WeekOfMonth),
@@ -158,7 +156,7 @@ const MORE_FIELDS: [(&str, Kind); 8] = [
 ];
 
 impl DateTemplate {
-    /// Parses a template. Every text is one: what is no field stands for itself.
+    /// Parses a template. Every text is a template: what is not a field stands for itself.
     pub(super) fn parse(template: &str) -> Self {
         let mut parsed = Self {
             parts: Vec::new(),
@@ -192,8 +190,8 @@ impl DateTemplate {
     }
 }
 
-/// Reads a field with its prefixes and suffixes at the beginning of a text. Returns what follows
-/// it.
+/// Reads a field, with its prefixes and suffixes, at the beginning of a text. Also returns what
+/// follows it.
 fn field(text: &str) -> Option<(Field, &str)> {
     let (mut rest, mut is_filled) = (text, false);
     loop {
@@ -207,10 +205,7 @@ fn field(text: &str) -> Option<(Field, &str)> {
             break;
         }
     }
-    let (name, kind) = FIELDS
-        .iter()
-        .chain(&MORE_FIELDS)
-        .find(|(name, _)| starts_with(rest, name))?;
+    let (name, kind) = FIELDS.iter().find(|(name, _)| starts_with(rest, name))?;
     let (written, mut rest) = rest.split_at(name.len());
     let mut letters = written.chars().filter(char::is_ascii_alphabetic);
     let first_is_upper = letters

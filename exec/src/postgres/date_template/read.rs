@@ -147,7 +147,7 @@ impl Reader<'_> {
             Kind::WeekOfYear => self.found.week_of_year = Some(number(2)?.0),
             Kind::IsoWeek => self.found.iso_week = Some(number(2)?.0),
             Kind::WeekOfMonth => self.found.week_of_month = Some(number(1)?.0),
-            // It follows from the month, which another field tells.
+            // The quarter follows from the month, so it is read and ignored, as in PostgreSQL.
             Kind::Quarter => {
                 number(1)?;
             }
@@ -254,7 +254,7 @@ impl Reader<'_> {
 }
 
 /// Returns whether a number ends where its digits end, because the next part of the template is
-/// none.
+/// not a number.
 fn ends_number(field: &Field, next: Option<&Part>) -> bool {
     if field.ordinal.is_some() {
         return true;

@@ -23,14 +23,14 @@ pub(super) struct NumberTemplate {
     whole_digits: usize,
     /// Number of digits after the point.
     fraction_digits: usize,
-    /// Number of digits after the V: the number is multiplied by ten that often.
+    /// Number of digits after the V. For each of them, the number is multiplied by ten.
     shifted_digits: usize,
     has_point: bool,
     /// Position of the first 0, counted in digits.
     first_zero: Option<usize>,
     /// Number of digits up to the last 0.
     last_zero: usize,
-    /// Says whether the number is written without padding (`FM`).
+    /// Says whether the number is written without padding (`FM`, the fill mode).
     is_filled: bool,
     sign: Sign,
     roman: Option<Letters>,
@@ -79,7 +79,7 @@ enum Sign {
     Brackets,
     /// At the place of `MI` or `SG`.
     Own,
-    /// At the place of `PL` if the number is positive, and otherwise before the first digit.
+    /// A plus at the place of `PL`, and a minus before the first digit.
     OwnPlus,
 }
 
