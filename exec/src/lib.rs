@@ -37,7 +37,7 @@ pub mod functions;
 pub mod instants;
 /// Defines `ceil`, `floor` and `trunc` of integers.
 mod integer_rounding;
-/// Defines the lengths of intervals, by which they are compared.
+/// Reads intervals from texts, and compares them by their lengths.
 pub mod intervals;
 /// Defines an expression that gateways and workers share: it tests whether a key is in a set of
 /// keys.
