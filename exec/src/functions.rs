@@ -28,6 +28,7 @@ pub fn scalar_functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let functions = functions.chain(math_order::functions());
     let functions = functions.chain(integer_rounding::functions());
     let functions = functions.chain(text_casts::functions());
+    let functions = functions.chain(intervals::functions());
     let functions = functions.chain(postgres::functions());
     functions
         .chain(checked_arithmetic::functions())

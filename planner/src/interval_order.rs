@@ -9,7 +9,9 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{AggregateFunction, Case, InSubquery, SetComparison, Sort};
+use datafusion::logical_expr::expr::{
+    AggregateFunction, Case, InSubquery, ScalarFunction, SetComparison, Sort,
+};
 use datafusion::logical_expr::{
     AggregateUDF, Cast, Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, Subquery,
     WindowFunctionDefinition, lit, when,
@@ -151,18 +153,40 @@ fn by_length(mut part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             Ok(Transformed::yes(part))
         }
-        Expr::ScalarFunction(call) if call.func.name() == "nullif" => match call.args.as_slice() {
-            [value, other] if is_interval(&value.get_type(schema)?) => {
-                let (value, other) = (value.clone(), other.clone());
-                let equal = length_of(value.clone(), schema).eq(length_of(other, schema));
-                let null = ScalarValue::try_from(value.get_type(schema)?)?;
-                when(equal, lit(null))
-                    .otherwise(value)
-                    .map(Transformed::yes)
-            }
-            _ => Ok(Transformed::no(part)),
-        },
+        Expr::ScalarFunction(call) => {
+            let other = function_by_length(call, schema)?;
+            Ok(other.map_or_else(|| Transformed::no(part), Transformed::yes))
+        }
         _ => Ok(Transformed::no(part)),
+    }
+}
+
+/// Returns a call of GREATEST, LEAST or NULLIF that compares intervals by their lengths. Returns
+/// `None` for other calls.
+fn function_by_length(call: &ScalarFunction, schema: &DFSchema) -> Result<Option<Expr>> {
+    let name = call.func.name();
+    let extreme = intervals::extreme_of_row(name);
+    if extreme.is_none() && name != "nullif" {
+        return Ok(None);
+    }
+    let types = call.args.iter().map(|value| value.get_type(schema));
+    let types = types.collect::<Result<Vec<_>>>()?;
+    let are_intervals = types
+        .iter()
+        .all(|data_type| is_interval(data_type) || data_type.is_null());
+    if !are_intervals || !types.iter().any(is_interval) {
+        return Ok(None);
+    }
+    match (extreme, call.args.as_slice()) {
+        (Some(extreme), values) => Ok(Some(extreme.call(values.to_vec()))),
+        (None, [value, other]) => {
+            let of_value = length_of(value.clone(), schema);
+            let are_equal = of_value.eq(length_of(other.clone(), schema));
+            let null = ScalarValue::try_from(&INTERVAL)?;
+            let value = value.clone();
+            when(are_equal, lit(null)).otherwise(value).map(Some)
+        }
+        _ => Ok(None),
     }
 }
 

@@ -77,7 +77,7 @@ struct Zone(Arc<str>);
 
 impl Zone {
     /// Returns whether [`Self::rewrite`] may change the expression. In UTC, it only changes casts
-    /// to and from other zones.
+    /// to and from other zones, and calls of `to_unixtime`.
     fn may_change(&self, expression: &Expr) -> bool {
         match expression {
             Expr::Cast(_) | Expr::TryCast(_) => true,

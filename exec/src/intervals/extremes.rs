@@ -30,10 +30,26 @@ pub fn aggregate(name: &str) -> Option<Arc<AggregateUDF>> {
     }
 }
 
+/// Says whether the shortest or the longest interval is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Extreme {
+pub(super) enum Extreme {
     Min,
     Max,
+}
+
+impl Extreme {
+    /// Returns the shorter or the longer one of two intervals.
+    pub(super) fn of(
+        self,
+        left: IntervalMonthDayNano,
+        right: IntervalMonthDayNano,
+    ) -> IntervalMonthDayNano {
+        let is_left = match self {
+            Self::Min => order_of(left) <= order_of(right),
+            Self::Max => order_of(left) >= order_of(right),
+        };
+        if is_left { left } else { right }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -100,13 +116,10 @@ fn order_of(interval: IntervalMonthDayNano) -> (i128, IntervalMonthDayNano) {
 impl Accumulator for ExtremeAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         for value in only_column(values)?.iter().flatten() {
-            let is_better = self.value.is_none_or(|known| match self.extreme {
-                Extreme::Min => order_of(value) < order_of(known),
-                Extreme::Max => order_of(value) > order_of(known),
+            self.value = Some(match self.value {
+                Some(known) => self.extreme.of(known, value),
+                None => value,
             });
-            if is_better {
-                self.value = Some(value);
-            }
         }
         Ok(())
     }
