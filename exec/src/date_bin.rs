@@ -241,7 +241,7 @@ impl Bins {
         i64::try_from(begin.div_euclid(self.unit)).ok()
     }
 
-    /// Returns the begin of an interval as clocks show it.
+    /// Returns the begin of the interval that a local time is in, as clocks show it.
     fn local_begin(&self, nanos: i128) -> Option<i128> {
         match self.stride {
             Stride::Nanos(stride) => Some(nanos - (nanos - self.origin).rem_euclid(stride)),

@@ -307,7 +307,7 @@ impl Moments {
                     .value(row);
                 Moment::Interval {
                     months: 0,
-                    // All microseconds of 64 bits are fewer days than numbers of 32 bits.
+                    // A duration is at most 106,751,991 days long.
                     days: i32::try_from(micros / DAY).unwrap_or_default(),
                     nanos: micros % DAY * 1_000,
                 }
