@@ -11,11 +11,12 @@ use super::relation_name::RelationName;
 use super::state::CatalogState;
 use super::table::{Table, View};
 
-/// The part of all temporary tables that one user may have, as a divisor. As long as there are no
-/// users, each session counts as a user.
-const SHARE_OF_USER: usize = 4;
+/// Number of users who reach the limits of all sessions together, if each has as much as one user
+/// may have. As long as there are no users, each session counts as a user.
+const USERS_AT_LIMIT: usize = 4;
 
-/// Limits for the temporary tables and views of all sessions together, or what these take.
+/// Limits for the temporary tables and views of all sessions together. Also says how much of the
+/// limits they use ([`CatalogState::temporary_usage`]).
 #[derive(Debug, Clone, Copy)]
 pub struct TemporaryLimits {
     /// Number of temporary tables and views. One user may have a quarter of the maximum.
@@ -37,12 +38,12 @@ impl Default for TemporaryLimits {
 impl TemporaryLimits {
     /// Returns how many temporary tables and views one user may have.
     pub fn tables_of_user(self) -> usize {
-        self.tables.div_ceil(SHARE_OF_USER)
+        self.tables.div_ceil(USERS_AT_LIMIT)
     }
 
     /// Returns how many bytes the temporary tables of one user may take.
     pub fn bytes_of_user(self) -> u64 {
-        self.bytes.div_ceil(SHARE_OF_USER as u64)
+        self.bytes.div_ceil(USERS_AT_LIMIT as u64)
     }
 
     /// Refuses another temporary table or view if there are as many as there may be. Other tables

@@ -5,8 +5,9 @@
 //!   optimizer need the operators: `sum(x + 1)` becomes `sum(x) + count(x)`.
 //! - [`check_constants`] replaces those of constants before the optimizer computes them.
 //!
-//! The functions have names, by which workers find them. In the conditions of filters, they become
-//! operators again, which DataFusion knows to fail ([`with_operators`], [`checked_operator`]).
+//! Workers find the functions by their names. In the conditions of filters, the functions become
+//! operators again, because DataFusion estimates those. These operators are told to fail where they
+//! would wrap around ([`with_operators`], [`checked_operator`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -91,7 +92,8 @@ pub fn with_operators(
 }
 
 /// Makes an operator of integers fail where it would wrap around. Other expressions stay as they
-/// are. DataFusion loses this property when it encodes a plan.
+/// are. A worker needs this for each operator, because an encoded plan does not say whether it
+/// fails.
 ///
 /// # Errors
 /// Fails if the type of an operand cannot be told.

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
-use arrow::datatypes::{DataType, IntervalMonthDayNanoType, IntervalUnit, TimeUnit};
-use chrono::{DateTime, Datelike, Months, NaiveDateTime, TimeDelta, TimeZone};
+use arrow::datatypes::{DataType, IntervalMonthDayNanoType, TimeUnit};
+use chrono::{DateTime, Datelike, Months, NaiveDateTime, TimeDelta};
 use datafusion::common::{
     Result, ScalarValue, exec_datafusion_err, exec_err, internal_err, not_impl_err, plan_err,
 };
@@ -18,10 +18,9 @@ use datafusion::logical_expr::{
 };
 
 use crate::instants::is_utc;
-use crate::local_time::{first_moment, map_times};
-
-const NANOS_PER_DAY: i128 = 86_400_000_000_000;
-const STRIDE: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+use crate::intervals::INTERVAL;
+use crate::local_time::{first_moment, in_zone, map_times};
+use crate::nanos::{NANOS_PER_DAY, NANOS_PER_SECOND, nanos_per};
 
 /// Returns the function `date_bin` for timestamps of all years.
 pub(crate) fn date_bin() -> Arc<ScalarUDF> {
@@ -31,8 +30,8 @@ pub(crate) fn date_bin() -> Arc<ScalarUDF> {
     }))
 }
 
-/// Returns the begin of the interval that a time is in. Intervals of days and months, and all
-/// others, follow the clocks of the time zone in the type of the time.
+/// The function that returns the begin of the interval that a time is in. All intervals, not only
+/// those of days and months, follow the clocks of the time zone in the type of the time.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct DateBin {
     /// The function of DataFusion, which is called for times of day.
@@ -70,7 +69,7 @@ impl ScalarUDFImpl for DateBin {
             }
             other => return plan_err!("date_bin takes timestamps and times, not {other}"),
         };
-        let mut types = vec![STRIDE, time.clone()];
+        let mut types = vec![INTERVAL, time.clone()];
         if let Some(origin) = origin {
             types.push(match (&time, origin) {
                 (DataType::Timestamp(_, zone), DataType::Timestamp(unit, _)) => {
@@ -116,7 +115,7 @@ impl ScalarUDFImpl for DateBin {
         });
         let bins = Bins {
             stride,
-            unit: nanos_per(*unit),
+            unit: i128::from(nanos_per(*unit)),
             zone: zone.transpose()?,
             origin: 0,
         };
@@ -153,7 +152,7 @@ impl Stride {
             return Ok(None);
         };
         let (months, days, nanos) = IntervalMonthDayNanoType::to_parts(*stride);
-        let in_nanos = i128::from(days) * NANOS_PER_DAY + i128::from(nanos);
+        let in_nanos = i128::from(days) * i128::from(NANOS_PER_DAY) + i128::from(nanos);
         let stride = match (months, in_nanos) {
             (0, nanos) => Self::Nanos(nanos),
             (months, 0) if days == 0 => Self::Months(i64::from(months)),
@@ -174,7 +173,7 @@ impl Stride {
 #[derive(Debug, Clone, Copy)]
 struct Bins {
     stride: Stride,
-    /// Nanoseconds of a unit of the times.
+    /// Number of nanoseconds of a unit of the times.
     unit: i128,
     /// The zone of the times, if it is not UTC.
     zone: Option<Tz>,
@@ -199,13 +198,12 @@ impl Bins {
         let ScalarValue::Int64(Some(origin)) = origin.cast_to(&DataType::Int64)? else {
             return Ok(None);
         };
-        let instant = i128::from(origin) * nanos_per(unit);
+        let instant = i128::from(origin) * i128::from(nanos_per(unit));
         let local = match self.zone {
             None => Some(instant),
-            Some(zone) => to_chrono(instant).map(|utc| {
-                let local = zone.from_utc_datetime(&utc).naive_local();
-                of_chrono(local)
-            }),
+            Some(zone) => to_chrono(instant)
+                .and_then(|utc| in_zone(&zone, utc))
+                .map(|origin| of_chrono(origin.naive_local())),
         };
         match local {
             Some(origin) => Ok(Some(Self { origin, ..self })),
@@ -213,7 +211,8 @@ impl Bins {
         }
     }
 
-    /// Returns the stride and the origin in units of the times, if nothing else is needed.
+    /// Returns the stride and the origin in units of the times, if these two suffice to compute the
+    /// intervals.
     fn simple(&self) -> Option<(i64, i64)> {
         let Stride::Nanos(nanos) = self.stride else {
             return None;
@@ -233,7 +232,7 @@ impl Bins {
         let begin = match self.zone {
             None => self.local_begin(nanos)?,
             Some(zone) => {
-                let within = zone.from_utc_datetime(&to_chrono(nanos)?);
+                let within = in_zone(&zone, to_chrono(nanos)?)?;
                 let begin = self.local_begin(of_chrono(within.naive_local()))?;
                 let begin = first_moment(&zone, to_chrono(begin)?, &within)?;
                 of_chrono(begin.naive_utc())
@@ -242,7 +241,7 @@ impl Bins {
         i64::try_from(begin.div_euclid(self.unit)).ok()
     }
 
-    /// Returns the begin of an interval as clocks show it.
+    /// Returns the begin of the interval that a local time is in, as clocks show it.
     fn local_begin(&self, nanos: i128) -> Option<i128> {
         match self.stride {
             Stride::Nanos(stride) => Some(nanos - (nanos - self.origin).rem_euclid(stride)),
@@ -270,30 +269,24 @@ fn add_months(time: NaiveDateTime, months: i64) -> Option<NaiveDateTime> {
     }
 }
 
-fn nanos_per(unit: TimeUnit) -> i128 {
-    match unit {
-        TimeUnit::Second => 1_000_000_000,
-        TimeUnit::Millisecond => 1_000_000,
-        TimeUnit::Microsecond => 1_000,
-        TimeUnit::Nanosecond => 1,
-    }
-}
-
 fn to_chrono(nanos: i128) -> Option<NaiveDateTime> {
-    let seconds = i64::try_from(nanos.div_euclid(1_000_000_000)).ok()?;
-    let fraction = i64::try_from(nanos.rem_euclid(1_000_000_000)).ok()?;
+    let per_second = i128::from(NANOS_PER_SECOND);
+    let seconds = i64::try_from(nanos.div_euclid(per_second)).ok()?;
+    let fraction = i64::try_from(nanos.rem_euclid(per_second)).ok()?;
     let whole = DateTime::from_timestamp(seconds, 0)?.naive_utc();
     whole.checked_add_signed(TimeDelta::nanoseconds(fraction))
 }
 
 fn of_chrono(time: NaiveDateTime) -> i128 {
     let time = time.and_utc();
-    i128::from(time.timestamp()) * 1_000_000_000 + i128::from(time.timestamp_subsec_nanos())
+    let seconds = i128::from(time.timestamp()) * i128::from(NANOS_PER_SECOND);
+    seconds + i128::from(time.timestamp_subsec_nanos())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nanos::NANOS_PER_HOUR;
 
     fn begin(stride: Stride, time: &str, zone: Option<&str>, origin: Option<&str>) -> String {
         let micros = |time: &str| {
@@ -322,7 +315,7 @@ mod tests {
 
     #[test]
     fn times_of_all_years_are_in_intervals() {
-        let day = Stride::Nanos(NANOS_PER_DAY);
+        let day = Stride::Nanos(i128::from(NANOS_PER_DAY));
         for (stride, time, origin, expected) in [
             (day, "9999-12-31T23:59:59Z", None, "9999-12-31T00:00:00Z"),
             (day, "0001-01-01T05:00:00Z", None, "0001-01-01T00:00:00Z"),
@@ -351,7 +344,8 @@ mod tests {
 
     #[test]
     fn intervals_follow_the_clocks_of_a_zone() {
-        let (day, hour) = (Stride::Nanos(NANOS_PER_DAY), NANOS_PER_DAY / 24);
+        let (day, hour) = (i128::from(NANOS_PER_DAY), i128::from(NANOS_PER_HOUR));
+        let day = Stride::Nanos(day);
         for (stride, time, expected) in [
             (day, "2026-03-29T12:00:00Z", "2026-03-28T23:00:00Z"),
             (day, "2026-03-29T22:00:00Z", "2026-03-29T22:00:00Z"),
@@ -375,5 +369,14 @@ mod tests {
             let begin = begin(stride, time, Some("Europe/Berlin"), None);
             assert_eq!(begin, expected, "{time}");
         }
+    }
+
+    #[test]
+    fn an_interval_whose_begin_clocks_skip_begins_when_they_do() {
+        let hour = Stride::Nanos(i128::from(NANOS_PER_HOUR));
+        // The interval from 2:45 to 3:45 has the time 3:10.
+        let origin = Some("2026-01-01T00:45:00Z");
+        let begin = begin(hour, "2026-03-29T01:10:00Z", Some("Europe/Berlin"), origin);
+        assert_eq!(begin, "2026-03-29T01:00:00Z");
     }
 }

@@ -1,14 +1,17 @@
 //! DataFusion 55 cuts off the fraction of a second: `extract(second FROM TIME '00:00:01.25')` is 1.
-//! In SQL, it is 1.25.
+//! In SQL, it is 1.25. DataFusion also computes the seconds of intervals and durations in 32 bits:
+//! fractions above two seconds are lost, others are counted twice, and the milliseconds of a month
+//! wrap around.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, Float64Array};
+use arrow::array::{ArrayRef, AsArray, Int64Array};
+use arrow::compute::kernels::cast_utils::IntervalUnit as TextUnit;
 use arrow::datatypes::{
-    DataType, Field, FieldRef, Float64Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit,
+    DataType, Field, FieldRef, Float64Type, Int32Type, Int64Type, IntervalMonthDayNanoType,
     TimeUnit,
 };
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{DataFusionError, Result, ScalarValue, exec_datafusion_err};
 use datafusion::functions::datetime;
 use datafusion::logical_expr::preimage::PreimageResult;
 use datafusion::logical_expr::simplify::SimplifyContext;
@@ -17,26 +20,99 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature,
 };
 
+use crate::columnar::map_column;
+use crate::intervals::INTERVAL;
+use crate::nanos::{NANOS_PER_MINUTE, NANOS_PER_SECOND, nanos_per, units_per_second};
+
 /// Returns the function `date_part`, which returns seconds with their fraction.
 pub fn date_part() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(DatePart(datetime::date_part())))
 }
 
-/// The function of DataFusion, which is called for everything. It returns the nanoseconds of the
-/// minute in place of its seconds.
+/// The function of DataFusion, which is called for all other parts. It returns the nanoseconds of
+/// the minute in place of its seconds.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct DatePart(Arc<ScalarUDF>);
 
 /// The part with which DataFusion's function returns seconds as nanoseconds.
 const NANOSECOND: &str = "nanosecond";
 
-/// Returns whether a part is the second. DataFusion takes all these names, and quotes around them.
-fn is_second(part: Option<&ScalarValue>) -> bool {
-    let part = part.and_then(|part| part.try_as_str().flatten());
-    part.is_some_and(|part| {
-        let part = part.trim_matches(['\'', '"']).to_ascii_lowercase();
-        matches!(part.as_str(), "second" | "seconds" | "sec" | "secs" | "s")
-    })
+/// A part that consists of seconds or of fractions of a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Second,
+    Millisecond,
+    Microsecond,
+    Nanosecond,
+    /// All seconds since the beginning.
+    Epoch,
+}
+
+impl Part {
+    /// Returns the part of this name. DataFusion takes the same names, and quotes around them.
+    fn named(name: Option<&ScalarValue>) -> Option<Self> {
+        let name = name?.try_as_str().flatten()?.trim_matches(['\'', '"']);
+        if name.eq_ignore_ascii_case("epoch") {
+            return Some(Self::Epoch);
+        }
+        match name.parse::<TextUnit>().ok()? {
+            TextUnit::Second => Some(Self::Second),
+            TextUnit::Millisecond => Some(Self::Millisecond),
+            TextUnit::Microsecond => Some(Self::Microsecond),
+            TextUnit::Nanosecond => Some(Self::Nanosecond),
+            _ => None,
+        }
+    }
+
+    /// Returns the number of nanoseconds by which the part counts.
+    fn nanos(self) -> i64 {
+        match self {
+            Self::Second | Self::Epoch => NANOS_PER_SECOND,
+            Self::Millisecond => nanos_per(TimeUnit::Millisecond),
+            Self::Microsecond => nanos_per(TimeUnit::Microsecond),
+            Self::Nanosecond => 1,
+        }
+    }
+
+    /// Returns the part of intervals, without whole minutes.
+    fn of_intervals(self, intervals: &ColumnarValue) -> Result<ColumnarValue> {
+        let intervals = intervals.cast_to(&INTERVAL, None)?;
+        map_column(&intervals, |intervals| {
+            let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
+            let nanos: Int64Array =
+                intervals.unary(|interval| interval.nanoseconds % NANOS_PER_MINUTE);
+            Ok(match self {
+                Self::Second | Self::Epoch => {
+                    Arc::new(nanos.unary::<_, Float64Type>(in_seconds)) as ArrayRef
+                }
+                Self::Nanosecond => Arc::new(nanos),
+                // A minute has fewer microseconds than there are numbers of 32 bits.
+                Self::Millisecond | Self::Microsecond => {
+                    Arc::new(nanos.unary_opt::<_, Int32Type>(|nanos| {
+                        i32::try_from(nanos / self.nanos()).ok()
+                    }))
+                }
+            })
+        })
+    }
+
+    /// Returns all seconds or fractions of durations, which have no minutes.
+    fn of_durations(self, durations: &ColumnarValue, unit: TimeUnit) -> Result<ColumnarValue> {
+        let units = durations.cast_to(&DataType::Int64, None)?;
+        map_column(&units, |units| {
+            let units = units.as_primitive::<Int64Type>();
+            if matches!(self, Self::Second | Self::Epoch) {
+                let seconds = units.unary::<_, Float64Type>(|units| seconds_of(units, unit));
+                return Ok(Arc::new(seconds));
+            }
+            let whole = units.try_unary::<_, Int64Type, DataFusionError>(|units| {
+                let nanos = i128::from(units) * i128::from(nanos_per(unit));
+                i64::try_from(nanos / i128::from(self.nanos()))
+                    .map_err(|_| exec_datafusion_err!("date_part: a duration is out of range"))
+            })?;
+            Ok(Arc::new(whole))
+        })
+    }
 }
 
 impl ScalarUDFImpl for DatePart {
@@ -57,17 +133,16 @@ impl ScalarUDFImpl for DatePart {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        match (args.scalar_arguments, args.arg_fields) {
-            ([part, _], [_, time]) if is_second(*part) => {
-                let is_nullable = time.is_nullable();
-                Ok(Arc::new(Field::new(
-                    self.name(),
-                    DataType::Float64,
-                    is_nullable,
-                )))
-            }
-            _ => self.0.return_field_from_args(args),
-        }
+        let ([name, _], [_, time]) = (args.scalar_arguments, args.arg_fields) else {
+            return self.0.return_field_from_args(args);
+        };
+        let data_type = match (Part::named(*name), time.data_type()) {
+            (Some(Part::Second), _) => DataType::Float64,
+            (Some(Part::Millisecond | Part::Microsecond), DataType::Duration(_)) => DataType::Int64,
+            _ => return self.0.return_field_from_args(args),
+        };
+        let is_nullable = time.is_nullable();
+        Ok(Arc::new(Field::new(self.name(), data_type, is_nullable)))
     }
 
     fn preimage(
@@ -83,74 +158,48 @@ impl ScalarUDFImpl for DatePart {
         self.0.documentation()
     }
 
-    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let [ColumnarValue::Scalar(part), time] = args.args.as_mut_slice() else {
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [ColumnarValue::Scalar(name), time] = args.args.as_slice() else {
             return self.0.invoke_with_args(args);
         };
-        if !is_second(Some(part)) {
+        let Some(part) = Part::named(Some(name)) else {
             return self.0.invoke_with_args(args);
+        };
+        match (part, time.data_type()) {
+            (Part::Epoch, DataType::Interval(_)) => self.0.invoke_with_args(args),
+            (_, DataType::Interval(_)) => part.of_intervals(time),
+            (_, DataType::Duration(unit)) => part.of_durations(time, unit),
+            (Part::Second, _) => self.seconds_of_times(args),
+            _ => self.0.invoke_with_args(args),
         }
-        match time.data_type() {
-            DataType::Interval(_) => return seconds_of_intervals(time),
-            DataType::Duration(unit) => return seconds_of_durations(time, unit),
-            _ => {}
-        }
-        *part = ScalarValue::from(NANOSECOND);
+    }
+}
+
+impl DatePart {
+    /// Returns the seconds of dates and times, without whole minutes.
+    fn seconds_of_times(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        args.args[0] = ColumnarValue::Scalar(ScalarValue::from(NANOSECOND));
         let nanos = Field::new(
             self.name(),
             DataType::Int64,
             args.return_field.is_nullable(),
         );
         args.return_field = Arc::new(nanos);
-        let nanos = self
-            .0
-            .invoke_with_args(args)?
-            .cast_to(&DataType::Int64, None)?;
-        map_values::<Int64Type>(&nanos, in_seconds)
+        let nanos = self.0.invoke_with_args(args)?;
+        let nanos = nanos.cast_to(&DataType::Int64, None)?;
+        map_column(&nanos, |nanos| {
+            let nanos = nanos.as_primitive::<Int64Type>();
+            Ok(Arc::new(nanos.unary::<_, Float64Type>(in_seconds)))
+        })
     }
 }
 
-/// Returns all seconds of durations, which have no minutes.
-fn seconds_of_durations(durations: &ColumnarValue, unit: TimeUnit) -> Result<ColumnarValue> {
-    let units_per_second = match unit {
-        TimeUnit::Second => 1.0,
-        TimeUnit::Millisecond => 1e3,
-        TimeUnit::Microsecond => 1e6,
-        TimeUnit::Nanosecond => 1e9,
-    };
-    let units = durations.cast_to(&DataType::Int64, None)?;
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a fraction of a second that is lost is less than a millionth of the duration"
-    )]
-    map_values::<Int64Type>(&units, |units| units as f64 / units_per_second)
-}
-
-/// Returns the seconds of intervals, without whole minutes. DataFusion counts the nanoseconds of an
-/// interval twice.
-fn seconds_of_intervals(intervals: &ColumnarValue) -> Result<ColumnarValue> {
-    const NANOS_PER_MINUTE: i64 = 60_000_000_000;
-    let wanted = DataType::Interval(IntervalUnit::MonthDayNano);
-    let intervals = intervals.cast_to(&wanted, None)?;
-    map_values::<IntervalMonthDayNanoType>(&intervals, |interval| {
-        in_seconds(interval.nanoseconds % NANOS_PER_MINUTE)
-    })
-}
-
-fn map_values<T: ArrowPrimitiveType>(
-    values: &ColumnarValue,
-    compute: impl Fn(T::Native) -> f64,
-) -> Result<ColumnarValue> {
-    let compute = |values: &ArrayRef| -> Float64Array {
-        values.as_primitive::<T>().unary::<_, Float64Type>(&compute)
-    };
-    Ok(match values {
-        ColumnarValue::Array(values) => ColumnarValue::Array(Arc::new(compute(values))),
-        ColumnarValue::Scalar(value) => {
-            let computed = compute(&value.to_array()?);
-            ColumnarValue::Scalar(ScalarValue::try_from_array(&computed, 0)?)
-        }
-    })
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a fraction of a second that is lost is less than a millionth of the duration"
+)]
+fn seconds_of(units: i64, unit: TimeUnit) -> f64 {
+    units as f64 / units_per_second(unit) as f64
 }
 
 #[expect(

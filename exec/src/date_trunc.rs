@@ -1,12 +1,11 @@
 //! DataFusion 55 truncates timestamps in nanoseconds, which do not have the years before 1677 and
-//! after 2262. For instants in UTC, it takes as long as for any
-//! time zone.
+//! after 2262. It truncates instants in UTC as slowly as those in other time zones.
 
 use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
 use arrow::datatypes::{DataType, FieldRef, TimeUnit};
-use chrono::{DateTime, Datelike, Days, NaiveDateTime, TimeZone, Timelike};
+use chrono::{DateTime, Datelike, Days, NaiveDateTime, Timelike};
 use datafusion::common::{Result, exec_datafusion_err, internal_err};
 use datafusion::functions::datetime;
 use datafusion::logical_expr::{
@@ -15,14 +14,15 @@ use datafusion::logical_expr::{
 };
 
 use crate::instants::is_utc;
-use crate::local_time::{first_moment, map_times};
+use crate::local_time::{first_moment, in_zone, map_times};
+use crate::nanos::units_per_second;
 
 /// Returns the function `date_trunc` for timestamps of all years.
 pub(crate) fn date_trunc() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(DateTrunc(datetime::date_trunc())))
 }
 
-/// The function of DataFusion, which is called where it is right.
+/// The function of DataFusion, which is called where its answer is right.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct DateTrunc(Arc<ScalarUDF>);
 
@@ -138,12 +138,7 @@ impl Period {
     /// Returns the begin of the period that a time is in. Times are numbers of units since 1970 in
     /// UTC. The period is one of the calendar in the zone.
     fn begin_of(self, time: i64, unit: TimeUnit, zone: Option<&Tz>) -> Option<i64> {
-        let per_second = match unit {
-            TimeUnit::Second => 1,
-            TimeUnit::Millisecond => 1_000,
-            TimeUnit::Microsecond => 1_000_000,
-            TimeUnit::Nanosecond => 1_000_000_000,
-        };
+        let per_second = units_per_second(unit);
         if let Some(length) = self.fixed_length(per_second, zone) {
             return time.checked_sub(time.rem_euclid(length));
         }
@@ -151,7 +146,7 @@ impl Period {
         let begin = match zone {
             None => self.begin(utc)?.and_utc().timestamp(),
             Some(zone) => {
-                let local = zone.from_utc_datetime(&utc);
+                let local = in_zone(zone, utc)?;
                 let begin = self.begin(local.naive_local())?;
                 first_moment(zone, begin, &local)?.timestamp()
             }

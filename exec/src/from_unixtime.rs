@@ -17,7 +17,7 @@ pub(crate) fn from_unixtime() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(FromUnixtime(datetime::from_unixtime())))
 }
 
-/// The function of DataFusion, of which the values get another type.
+/// The function of DataFusion. A cast computes the values in its place.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct FromUnixtime(Arc<ScalarUDF>);
 

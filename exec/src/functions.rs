@@ -5,8 +5,8 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use crate::value_limit::bounded_aggregates;
 use crate::{
     checked_arithmetic, checked_sum, date_bin, date_part, date_trunc, from_unixtime, instants,
-    integer_rounding, intervals, map_extract, math_order, postgres, single_row, text_casts,
-    timestamp_diff, uuids,
+    integer_rounding, intervals, map_extract, math_order, postgres, row_numbers, single_row,
+    text_casts, timestamp_diff, uuids, zoned_sum,
 };
 use volary_node::memory::ByteLimit;
 
@@ -28,9 +28,11 @@ pub fn scalar_functions() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let functions = functions.chain(math_order::functions());
     let functions = functions.chain(integer_rounding::functions());
     let functions = functions.chain(text_casts::functions());
+    let functions = functions.chain(intervals::functions());
     let functions = functions.chain(postgres::functions());
     functions
         .chain(checked_arithmetic::functions())
+        .chain(zoned_sum::functions())
         .chain(others)
 }
 
@@ -48,5 +50,5 @@ pub fn aggregates<'a>(
 
 /// Returns the window functions that replace those of DataFusion.
 pub fn window_functions() -> impl Iterator<Item = Arc<WindowUDF>> {
-    postgres::window_functions().into_iter()
+    row_numbers::window_functions().into_iter()
 }

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray};
+use arrow::array::{ArrayRef, AsArray, Decimal128Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Decimal128Type, FieldRef, Int64Type};
+use datafusion::common::Result;
 use datafusion::common::types::{NativeType, logical_int64};
-use datafusion::common::{Result, ScalarValue};
 use datafusion::functions::math;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::preimage::PreimageResult;
@@ -17,6 +17,8 @@ use datafusion::logical_expr::{
     Coercion, ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, TypeSignature, TypeSignatureClass,
 };
+
+use crate::columnar::{finish, rows_of};
 
 /// Returns the functions that round numbers to integers.
 pub(crate) fn functions() -> [Arc<ScalarUDF>; 3] {
@@ -132,17 +134,9 @@ impl ScalarUDFImpl for IntegerRounding {
         match args.args.as_slice() {
             [number] if number.data_type().is_integer() => Ok(number.clone()),
             [number, digits] if number.data_type().is_integer() => {
-                let rows = args.number_rows;
-                let are_scalars = args
-                    .args
-                    .iter()
-                    .all(|value| matches!(value, ColumnarValue::Scalar(_)));
+                let rows = rows_of(&args.args, args.number_rows);
                 let truncated = truncate(&number.to_array(rows)?, &digits.to_array(rows)?)?;
-                if are_scalars {
-                    let value = ScalarValue::try_from_array(&truncated, 0)?;
-                    return Ok(ColumnarValue::Scalar(value));
-                }
-                Ok(ColumnarValue::Array(truncated))
+                finish(&args.args, truncated)
             }
             _ => self.function.invoke_with_args(args),
         }
@@ -170,6 +164,34 @@ fn truncate(numbers: &ArrayRef, digits: &ArrayRef) -> Result<ArrayRef> {
             _ => 0,
         })
     });
-    let truncated: arrow::array::Decimal128Array = truncated.collect();
+    let truncated: Decimal128Array = truncated.collect();
     Ok(cast(&truncated.with_data_type(wide), numbers.data_type())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::Field;
+    use datafusion::common::ScalarValue;
+    use datafusion::config::ConfigOptions;
+
+    use super::*;
+
+    #[test]
+    fn constants_have_a_value_even_in_a_batch_without_rows() {
+        let [_, _, trunc] = functions();
+        let numbers = [1_299_i64, -2].map(|it| ColumnarValue::Scalar(ScalarValue::from(it)));
+        let field = Arc::new(Field::new("", DataType::Int64, false));
+        let args = ScalarFunctionArgs {
+            args: numbers.to_vec(),
+            arg_fields: vec![Arc::clone(&field), Arc::clone(&field)],
+            number_rows: 0,
+            return_field: field,
+            config_options: Arc::new(ConfigOptions::default()),
+        };
+        let truncated = trunc.invoke_with_args(args).unwrap();
+        let ColumnarValue::Scalar(truncated) = truncated else {
+            panic!("an array");
+        };
+        assert_eq!(truncated, ScalarValue::Int64(Some(1_200)));
+    }
 }

@@ -21,6 +21,8 @@ mod checked_sum;
 /// Prepares rows for clients, on a gateway or on a worker: in the types that were announced, and in
 /// messages that clients accept.
 pub mod client_rows;
+/// Computes functions for columns and for constants.
+mod columnar;
 /// Defines `date_bin` for timestamps of all years.
 mod date_bin;
 /// Defines `date_part`, which returns seconds with their fraction.
@@ -35,7 +37,7 @@ pub mod functions;
 pub mod instants;
 /// Defines `ceil`, `floor` and `trunc` of integers.
 mod integer_rounding;
-/// Defines the lengths of intervals, by which they are compared.
+/// Reads intervals from texts, and compares them by their lengths.
 pub mod intervals;
 /// Defines an expression that gateways and workers share: it tests whether a key is in a set of
 /// keys.
@@ -48,19 +50,23 @@ mod local_time;
 mod map_extract;
 /// Tells the order of the values of mathematical functions.
 mod math_order;
+/// Says how many nanoseconds each unit of time has.
+mod nanos;
 /// Reserves memory for large batches on their way to a client or another node.
 mod outgoing;
-/// Provides functions that PostgreSQL has and DataFusion lacks, or has in another form.
+/// Defines functions that PostgreSQL has, and DataFusion lacks or has in another form.
 pub mod postgres;
 /// Rewrites the expressions of a logical plan.
 pub mod rewrite;
+/// Defines `row_number`, `rank`, `dense_rank` and `ntile`, which return signed integers.
+mod row_numbers;
 /// Computes the width of rows that operators copy.
 mod row_width;
 /// Prepares plans for execution: wraps DataFusion's operators where they lack something.
 pub mod run;
 /// Defines `single_row`, which takes the only value of a subquery.
 pub mod single_row;
-/// Casts between texts and the types that Arrow does not read or write as texts.
+/// Casts between texts and the types that Arrow neither reads from texts nor writes as texts.
 pub mod text_casts;
 /// Defines `timestampdiff`, which counts the units between two timestamps.
 mod timestamp_diff;
@@ -74,5 +80,7 @@ pub mod unambiguous_pushdown;
 pub mod uuids;
 /// Limits functions that make large values from small ones.
 pub mod value_limit;
+/// Adds intervals to instants by the clocks of a time zone.
+pub mod zoned_sum;
 
 pub use outgoing::reserve_outgoing;

@@ -1,38 +1,71 @@
 use arrow::array::timezone::Tz;
 use arrow::array::types::Int64Type;
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, IntervalMonthDayNano};
 use chrono::{DateTime, Days, LocalResult, Months, NaiveDateTime, Offset, TimeDelta, TimeZone};
-use datafusion::common::{Result, ScalarValue, exec_err};
+use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::ColumnarValue;
 
-/// Most half hours by which clocks skip at once.
-const MAX_SKIPPED_HALF_HOURS: i32 = 48;
+use crate::columnar::map_column;
+
+/// The step in which an end of a gap is looked for.
+const STEP: TimeDelta = TimeDelta::minutes(30);
+/// Number of steps that clocks skip at most: a whole day, as in Samoa in 2011.
+const MAX_SKIPPED_STEPS: i32 = 48;
+
+/// Returns an instant with what clocks in the zone show at it. Returns `None` if chrono has no such
+/// local time, for which its other functions panic.
+pub(crate) fn in_zone(zone: &Tz, utc: NaiveDateTime) -> Option<DateTime<Tz>> {
+    let time = zone.from_utc_datetime(&utc);
+    utc.checked_add_offset(time.offset().fix())?;
+    Some(time)
+}
 
 /// Returns the moment at which clocks in the zone show `begin`. If they show it twice, it is the
 /// one with the offset of `within`, which is a time of the same period. If they skip it, it is the
-/// moment after the gap.
+/// moment at which they do.
 pub(crate) fn first_moment(
     zone: &Tz,
     begin: NaiveDateTime,
     within: &DateTime<Tz>,
 ) -> Option<DateTime<Tz>> {
-    let mut local = begin;
-    for _ in 0..=MAX_SKIPPED_HALF_HOURS {
-        match zone.from_local_datetime(&local) {
-            LocalResult::Single(moment) => return Some(moment),
-            LocalResult::Ambiguous(earlier, later) => {
-                let is_later = later.naive_local() - later.naive_utc()
-                    == within.naive_local() - within.naive_utc();
-                return Some(if is_later && later <= *within {
-                    later
-                } else {
-                    earlier
-                });
-            }
-            LocalResult::None => local = local.checked_add_signed(TimeDelta::minutes(30))?,
+    match zone.from_local_datetime(&begin) {
+        LocalResult::Single(moment) => Some(moment),
+        LocalResult::Ambiguous(earlier, later) => {
+            let has_same_offset = later.offset().fix() == within.offset().fix();
+            Some(if has_same_offset && later <= *within {
+                later
+            } else {
+                earlier
+            })
         }
+        LocalResult::None => end_of_gap(zone, begin),
+    }
+}
+
+/// Returns the moment at which clocks in the zone skip a time.
+fn end_of_gap(zone: &Tz, skipped: NaiveDateTime) -> Option<DateTime<Tz>> {
+    let mut local = skipped;
+    for _ in 0..MAX_SKIPPED_STEPS {
+        local = local.checked_add_signed(STEP)?;
+        let Some(after) = zone.from_local_datetime(&local).earliest() else {
+            continue;
+        };
+        // Clocks change at whole seconds. They did so after `before`, because the time one step
+        // earlier was skipped, too.
+        let mut after = after.timestamp();
+        let mut before = after - STEP.num_seconds();
+        let at = |seconds| in_zone(zone, DateTime::from_timestamp(seconds, 0)?.naive_utc());
+        while after - before > 1 {
+            let middle = before + (after - before) / 2;
+            if at(middle)?.naive_local() > skipped {
+                after = middle;
+            } else {
+                before = middle;
+            }
+        }
+        return at(after);
     }
     None
 }
@@ -49,7 +82,7 @@ pub(crate) fn add_interval(
     if interval.months != 0 || interval.days != 0 {
         let months = Months::new(interval.months.unsigned_abs());
         let days = Days::new(u64::from(interval.days.unsigned_abs()));
-        let local = time.naive_local();
+        let local = time.naive_utc().checked_add_offset(time.offset().fix())?;
         let local = if interval.months < 0 {
             local.checked_sub_months(months)?
         } else {
@@ -102,14 +135,65 @@ pub(crate) fn map_times(
         let computed: Int64Array = computed.collect::<Result<_>>()?;
         Ok(cast(&computed, data_type)?)
     };
-    match times {
-        ColumnarValue::Array(times) => Ok(ColumnarValue::Array(computed(times)?)),
-        ColumnarValue::Scalar(time) => {
-            let time = computed(&time.to_array()?)?;
-            debug_assert_eq!(time.len(), 1);
-            Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(
-                &time, 0,
-            )?))
+    map_column(times, computed)
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::{NaiveDate, Utc};
+
+    use super::*;
+
+    #[test]
+    fn a_skipped_time_stands_for_the_moment_at_which_clocks_skip_it() {
+        for (zone, day, hour, minute, expected) in [
+            (
+                "Europe/Berlin",
+                (2026, 3, 29),
+                2,
+                45,
+                "2026-03-29T01:00:00+00:00",
+            ),
+            (
+                "Europe/Berlin",
+                (2026, 3, 29),
+                2,
+                0,
+                "2026-03-29T01:00:00+00:00",
+            ),
+            (
+                "Australia/Lord_Howe",
+                (2026, 10, 4),
+                2,
+                10,
+                "2026-10-03T15:30:00+00:00",
+            ),
+            // Samoa skipped this day.
+            (
+                "Pacific/Apia",
+                (2011, 12, 30),
+                0,
+                0,
+                "2011-12-30T10:00:00+00:00",
+            ),
+        ] {
+            let zone: Tz = zone.parse().unwrap();
+            let (year, month, day) = day;
+            let date = NaiveDate::from_ymd_opt(year, month, day).unwrap();
+            let begin = date.and_hms_opt(hour, minute, 0).unwrap();
+            let within = in_zone(&zone, begin).unwrap();
+            let moment = first_moment(&zone, begin, &within).unwrap();
+            assert_eq!(moment.to_utc().to_rfc3339(), expected, "{begin}");
         }
+    }
+
+    #[test]
+    fn local_times_beyond_all_years_do_not_exist() {
+        let latest = DateTime::<Utc>::MAX_UTC.naive_utc();
+        let earliest = DateTime::<Utc>::MIN_UTC.naive_utc();
+        let of = |name: &str, utc| in_zone(&name.parse().unwrap(), utc);
+        assert_eq!(of("Asia/Tokyo", latest), None);
+        assert_eq!(of("-05:00", earliest), None);
+        assert!(of("-05:00", latest).is_some());
     }
 }

@@ -10,13 +10,15 @@ use datafusion::logical_expr::{
     ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
 
+use crate::columnar::{finish, rows_of};
+
 /// Returns the function `map_extract`. DataFusion 55 returns `[NULL]` for a key that a map does not
 /// have, as if the map had the key. Here, the list is empty.
 pub(crate) fn map_extract() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(MapExtract(map_extract_udf())))
 }
 
-/// The function of DataFusion, of which only the types are used.
+/// The function of DataFusion, which is only asked for its types.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct MapExtract(Arc<ScalarUDF>);
 
@@ -52,17 +54,9 @@ impl ScalarUDFImpl for MapExtract {
         if maps.data_type().is_null() {
             return Ok(ColumnarValue::Scalar(ScalarValue::Null));
         }
-        let are_scalars = args
-            .args
-            .iter()
-            .all(|value| matches!(value, ColumnarValue::Scalar(_)));
-        let rows = if are_scalars { 1 } else { args.number_rows };
+        let rows = rows_of(&args.args, args.number_rows);
         let found = extract(&maps.to_array(rows)?, &keys.to_array(rows)?)?;
-        if are_scalars {
-            let value = ScalarValue::try_from_array(&found, 0)?;
-            return Ok(ColumnarValue::Scalar(value));
-        }
-        Ok(ColumnarValue::Array(found))
+        finish(&args.args, found)
     }
 }
 

@@ -21,6 +21,7 @@ use datafusion::logical_expr::{
 };
 use uuid::Uuid;
 
+use crate::columnar::map_column;
 use crate::intervals::{self, INTERVAL, to_duration};
 use crate::uuids::{self, UUID};
 
@@ -34,8 +35,8 @@ pub fn is_read_by_own_cast(to: &DataType) -> bool {
     is_own_cast(&DataType::Utf8, to)
 }
 
-/// Returns a cast of an expression. In contrast to [`ExprSchemable::cast_to`], it takes the casts
-/// of this module. The analyzer gives these their meaning.
+/// Returns a cast of an expression. Unlike [`ExprSchemable::cast_to`], it allows the casts of this
+/// module, which the analyzer replaces by functions.
 ///
 /// # Errors
 /// An error if there is no such cast.
@@ -47,7 +48,7 @@ pub fn cast_expression(expression: Expr, wanted: &DataType, schema: &DFSchema) -
     expression.cast_to(wanted, schema)
 }
 
-/// Casts a column with `cast`, or by itself if the cast is one of this module.
+/// Casts a column with `cast`, or without it if the cast is one of this module.
 ///
 /// # Errors
 /// The errors of `cast`, and a value that does not fit.
@@ -171,16 +172,14 @@ impl Conversion {
     fn between(from: &DataType, to: &DataType) -> Option<Self> {
         match (from, to) {
             (uuid, text) if *uuid == UUID && text.is_string() => Some(Self::UuidToText),
-            (text, uuid) if text.is_string() && *uuid == UUID => Some(Self::TextToUuid),
+            (text, uuid) if is_text(text) && *uuid == UUID => Some(Self::TextToUuid),
             (bytes, uuid) if *uuid == UUID && *bytes != UUID && bytes.is_binary() => {
                 Some(Self::BytesToUuid)
             }
-            (text, interval) if text.is_string() && *interval == INTERVAL => {
+            (text, interval) if is_text(text) && *interval == INTERVAL => {
                 Some(Self::TextToInterval)
             }
-            (text, DataType::Duration(unit)) if text.is_string() => {
-                Some(Self::TextToDuration(*unit))
-            }
+            (text, DataType::Duration(unit)) if is_text(text) => Some(Self::TextToDuration(*unit)),
             (interval, DataType::Duration(unit)) if *interval == INTERVAL => {
                 Some(Self::IntervalToDuration(*unit))
             }
@@ -201,7 +200,7 @@ impl Conversion {
         }
     }
 
-    /// Returns the type of the converted values.
+    /// Returns the type of the converted values, which Arrow may cast further.
     fn result(self) -> DataType {
         match self {
             Self::UuidToText => DataType::Utf8,
@@ -211,6 +210,7 @@ impl Conversion {
         }
     }
 
+    /// Converts a column.
     fn convert(self, values: &ArrayRef, misfit: Misfit) -> Result<ArrayRef, ArrowError> {
         match self {
             Self::UuidToText => Ok(uuids::write_texts(values)),
@@ -267,6 +267,14 @@ impl Conversion {
     }
 }
 
+/// Returns whether values of the type are texts, which a dictionary may hold.
+fn is_text(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => is_text(values),
+        other => other.is_string(),
+    }
+}
+
 fn too_long(interval: IntervalMonthDayNano) -> ArrowError {
     ArrowError::CastError(format!(
         "Can't cast value {} months {} days {} nanoseconds to a duration: a duration has no months, and only the digits of its type",
@@ -274,6 +282,7 @@ fn too_long(interval: IntervalMonthDayNano) -> ArrowError {
     ))
 }
 
+/// Parses texts. `what` says in an error what they should be.
 fn parsed<'a, T>(
     texts: &'a StringViewArray,
     misfit: Misfit,
@@ -348,15 +357,10 @@ impl ScalarUDFImpl for CastFunction {
         let Some(conversion) = Conversion::between(&values.data_type(), &wanted) else {
             return values.cast_to(&wanted, None);
         };
-        Ok(match values {
-            ColumnarValue::Array(values) => {
-                ColumnarValue::Array(conversion.convert(values, self.misfit)?)
-            }
-            ColumnarValue::Scalar(value) => {
-                let converted = conversion.convert(&value.to_array()?, self.misfit)?;
-                ColumnarValue::Scalar(ScalarValue::try_from_array(&converted, 0)?)
-            }
-        })
+        map_column(
+            values,
+            |values| Ok(conversion.convert(values, self.misfit)?),
+        )
     }
 }
 
@@ -386,6 +390,16 @@ mod tests {
         let back = cast_column(&uuids, &DataType::Utf8View, strict).unwrap();
         let back: Vec<_> = back.as_string_view().iter().collect();
         assert_eq!(back, [Some(TEXT), Some(TEXT), None, Some(TEXT)]);
+    }
+
+    #[test]
+    fn texts_in_a_dictionary_are_read_as_others() {
+        let dictionary = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
+        let texts = cast(&texts(&[Some(TEXT), None, Some(TEXT)]), &dictionary).unwrap();
+        let uuids = cast_column(&texts, &UUID, strict).unwrap();
+        let back = cast_column(&uuids, &DataType::Utf8View, strict).unwrap();
+        let back: Vec<_> = back.as_string_view().iter().collect();
+        assert_eq!(back, [Some(TEXT), None, Some(TEXT)]);
     }
 
     #[test]

@@ -11,15 +11,17 @@ use arrow::array::types::{
 };
 use arrow::array::{Array, ArrayRef, AsArray, ListBuilder, PrimitiveArray, PrimitiveBuilder};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Field, FieldRef, IntervalMonthDayNano, IntervalUnit, TimeUnit};
+use arrow::datatypes::{DataType, Field, FieldRef, IntervalMonthDayNano, TimeUnit};
 use arrow::temporal_conversions::as_datetime_with_timezone;
 use datafusion::common::utils::take_function_args;
-use datafusion::common::{Result, ScalarValue, exec_datafusion_err, exec_err};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature,
 };
 
+use crate::columnar::{finish, rows_of};
+use crate::intervals::INTERVAL;
 use crate::local_time::add_interval;
 
 /// Returns `range` and `generate_series` for timestamps of all years in place of DataFusion's
@@ -91,14 +93,10 @@ impl ScalarUDFImpl for TimestampSeries {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let types: Vec<_> = args.args.iter().map(ColumnarValue::data_type).collect();
         let element = match element_type(&types) {
-            Some(element) if types.get(2) == Some(&STEP) => element,
+            Some(element) if types.get(2) == Some(&INTERVAL) => element,
             _ => return self.function.invoke_with_args(args),
         };
-        let are_scalars = args
-            .args
-            .iter()
-            .all(|value| matches!(value, ColumnarValue::Scalar(_)));
-        let rows = if are_scalars { 1 } else { args.number_rows };
+        let rows = rows_of(&args.args, args.number_rows);
         let arrays: Vec<_> = args
             .args
             .iter()
@@ -110,15 +108,9 @@ impl ScalarUDFImpl for TimestampSeries {
             }
             _ => self.series::<TimestampMicrosecondType>(&arrays, &element),
         }?;
-        if are_scalars {
-            let value = ScalarValue::try_from_array(&made, 0)?;
-            return Ok(ColumnarValue::Scalar(value));
-        }
-        Ok(ColumnarValue::Array(made))
+        finish(&args.args, made)
     }
 }
-
-const STEP: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 /// Returns the type of the elements if these are the types of a series of timestamps, otherwise
 /// `None`. A step may have microseconds, so the elements have them, too.
@@ -245,6 +237,7 @@ fn in_unit<T: ArrowTimestampType>(times: &ArrayRef) -> Result<(PrimitiveArray<T>
 mod tests {
     use arrow::array::TimestampMicrosecondArray;
     use chrono::{DateTime, Utc};
+    use datafusion::common::ScalarValue;
     use datafusion::execution::SessionStateDefaults;
 
     use super::*;

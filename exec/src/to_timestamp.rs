@@ -1,7 +1,7 @@
 //! DataFusion 55 reads texts in nanoseconds, whatever the unit of the result, and `to_timestamp`
 //! returns nanoseconds, which do not have the years before 1677 and after 2262. These functions
 //! read texts of all years in their own unit, and `to_timestamp` returns microseconds, as `now`
-//! does.
+//! does. `to_timestamp_nanos` of DataFusion drops the time zone of texts that it reads in a format.
 
 use std::sync::Arc;
 
@@ -12,12 +12,14 @@ use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Decimal256Type, Float64Type, TimeUnit};
 use chrono::format::{Parsed, StrftimeItems, parse};
 use chrono::{DateTime, NaiveDateTime, TimeZone, Utc};
-use datafusion::common::{Result, ScalarValue, exec_datafusion_err, exec_err};
+use datafusion::common::{Result, exec_datafusion_err, exec_err, internal_err};
 use datafusion::config::ConfigOptions;
 use datafusion::functions::datetime;
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
+
+use crate::columnar::{finish, map_column, rows_of};
 
 /// The time zone of options that name none.
 const DEFAULT_ZONE: &str = "UTC";
@@ -46,7 +48,11 @@ pub(crate) fn functions(options: &ConfigOptions) -> [Arc<ScalarUDF>; 5] {
             TimeUnit::Microsecond,
             options,
         ),
-        datetime::to_timestamp_nanos(options),
+        function(
+            datetime::to_timestamp_nanos(options),
+            TimeUnit::Nanosecond,
+            options,
+        ),
     ]
 }
 
@@ -97,12 +103,12 @@ impl ScalarUDFImpl for ToTimestamp {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let Some((first, formats)) = args.args.split_first() else {
+        let Some(first) = args.args.first() else {
             return exec_err!("{} takes at least one argument", self.name());
         };
         let from = first.data_type();
         if from.is_string() {
-            return self.read(first, formats, args.number_rows);
+            return self.read(&args);
         }
         if self.name() != "to_timestamp" {
             return self.inner.invoke_with_args(args);
@@ -141,20 +147,7 @@ fn unscaled(decimals: &ColumnarValue) -> Result<ColumnarValue> {
         };
         Ok(cast_with_options(&decimals, &DataType::Int64, &options)?)
     };
-    map(decimals, unscaled)
-}
-
-fn map(
-    value: &ColumnarValue,
-    convert: impl Fn(&ArrayRef) -> Result<ArrayRef>,
-) -> Result<ColumnarValue> {
-    Ok(match value {
-        ColumnarValue::Array(values) => ColumnarValue::Array(convert(values)?),
-        ColumnarValue::Scalar(value) => {
-            let converted = convert(&value.to_array()?)?;
-            ColumnarValue::Scalar(ScalarValue::try_from_array(&converted, 0)?)
-        }
-    })
+    map_column(decimals, unscaled)
 }
 
 impl ToTimestamp {
@@ -169,54 +162,48 @@ impl ToTimestamp {
             let seconds: &Float64Array = seconds.as_primitive::<Float64Type>();
             let micros = seconds.iter().map(|seconds| match seconds {
                 None => Ok(None),
-                // Numbers of this size have no digits after the point.
+                // Without rounding, 0.000249 seconds would be 248 microseconds.
                 Some(seconds) if (seconds * MICROS).abs() < i64::MAX as f64 => {
-                    Ok(Some((seconds * MICROS) as i64))
+                    Ok(Some((seconds * MICROS).round_ties_even() as i64))
                 }
                 Some(seconds) => exec_err!("to_timestamp: {seconds} is out of range"),
             });
             let micros: Int64Array = micros.collect::<Result<_>>()?;
             Ok(cast(&micros, &self.result())?)
         };
-        map(seconds, convert)
+        map_column(seconds, convert)
     }
 
-    fn read(
-        &self,
-        texts: &ColumnarValue,
-        formats: &[ColumnarValue],
-        rows: usize,
-    ) -> Result<ColumnarValue> {
+    /// Reads the texts in the first argument with the formats in the others.
+    fn read(&self, args: &ScalarFunctionArgs) -> Result<ColumnarValue> {
         let zone: Tz = self
             .zone
             .parse()
             .map_err(|_| exec_datafusion_err!("there is no time zone \"{}\"", self.zone))?;
-        let is_constant = std::iter::once(texts)
-            .chain(formats)
-            .all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
-        let rows = if is_constant { 1 } else { rows };
-        let column = |argument: &ColumnarValue| -> Result<ArrayRef> {
-            Ok(cast(&argument.to_array(rows)?, &DataType::Utf8View)?)
+        let rows = rows_of(&args.args, args.number_rows);
+        let columns = args
+            .args
+            .iter()
+            .map(|argument| argument.cast_to(&DataType::Utf8View, None)?.to_array(rows));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let Some((texts, formats)) = columns.split_first() else {
+            return internal_err!("{} takes a text", self.name());
         };
-        let texts = column(texts)?;
         let texts: &StringViewArray = texts.as_string_view();
-        let formats = formats.iter().map(column).collect::<Result<Vec<_>>>()?;
         let read = texts.iter().enumerate().map(|(row, text)| {
             let Some(text) = text else {
                 return Ok(None);
             };
-            let formats = formats.iter().map(|formats| formats.as_string_view());
-            let formats = formats.filter(|formats| formats.is_valid(row));
-            let formats: Vec<&str> = formats.map(|formats| formats.value(row)).collect();
-            self.number(&self.time(&zone, text, &formats)?).map(Some)
+            let known = formats.iter().map(|formats| formats.as_string_view());
+            let known = known.filter(|formats| formats.is_valid(row));
+            let known: Vec<&str> = known.map(|formats| formats.value(row)).collect();
+            if known.is_empty() && !formats.is_empty() {
+                return Ok(None);
+            }
+            self.number(&self.time(&zone, text, &known)?).map(Some)
         });
         let read: Int64Array = read.collect::<Result<_>>()?;
-        let read = cast(&read, &self.result())?;
-        Ok(if is_constant {
-            ColumnarValue::Scalar(ScalarValue::try_from_array(&read, 0)?)
-        } else {
-            ColumnarValue::Array(read)
-        })
+        finish(&args.args, cast(&read, &self.result())?)
     }
 
     /// Returns the time that the text says in the first of the formats that it has.
@@ -286,6 +273,8 @@ fn formatted(zone: &Tz, text: &str, format: &str) -> Result<DateTime<Utc>> {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::common::ScalarValue;
+
     use super::*;
 
     fn read(text: &str, formats: &[&str], zone: &str) -> String {

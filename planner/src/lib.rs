@@ -36,7 +36,7 @@ mod gather_count;
 /// Keeps plans that are used again with other values.
 pub mod generic_plan;
 /// Compares and sorts intervals by their lengths.
-mod intervals;
+mod interval_order;
 /// Reorders inner joins so that workers can run more of them.
 mod join_order;
 /// Changes joins so that they can run on the workers.

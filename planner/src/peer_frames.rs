@@ -33,6 +33,7 @@ impl AnalyzerRule for PeerFrames {
     }
 }
 
+/// Writes the frame of a window function by groups, if it is one that DataFusion refuses.
 fn by_groups(mut part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let Expr::WindowFunction(call) = &mut part else {
         return Ok(Transformed::no(part));

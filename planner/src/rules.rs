@@ -16,7 +16,7 @@ use crate::bucket_merge::BucketMerge;
 use crate::cut::Cut;
 use crate::filter_operators::FilterOperators;
 use crate::gather_count::GatherCount;
-use crate::intervals::IntervalOrder;
+use crate::interval_order::IntervalOrder;
 use crate::join_order::LocalJoinsFirst;
 use crate::joins::{ColocatedJoins, ReferenceJoins};
 use crate::key_filters::KeyFilters;

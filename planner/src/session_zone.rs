@@ -13,7 +13,7 @@ use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, DFSchema, internal_err, plan_err};
+use datafusion::common::{Column, DFSchema, ScalarValue, internal_err, plan_err};
 use datafusion::error::Result;
 use datafusion::functions::datetime::expr_fn::to_local_time;
 use datafusion::logical_expr::expr::ScalarFunction;
@@ -24,6 +24,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use volary_exec::instants::{self, UTC, is_instant, is_local, is_utc};
 use volary_exec::rewrite::{has_part, rewrite_expressions};
+use volary_exec::zoned_sum::zoned_sum;
 
 use crate::session_settings::SessionSettings;
 
@@ -77,7 +78,7 @@ struct Zone(Arc<str>);
 
 impl Zone {
     /// Returns whether [`Self::rewrite`] may change the expression. In UTC, it only changes casts
-    /// to and from other zones.
+    /// to and from other zones, and calls of `to_unixtime`.
     fn may_change(&self, expression: &Expr) -> bool {
         match expression {
             Expr::Cast(_) | Expr::TryCast(_) => true,
@@ -306,7 +307,7 @@ impl Zone {
                 (left, *right, of_left)
             }
             (interval, DataType::Timestamp(unit, _))
-                if is_instant(&of_right) && is_interval(interval) =>
+                if op == Operator::Plus && is_instant(&of_right) && is_interval(interval) =>
             {
                 let right = relabelled(*right, &of_right, *unit, &self.0);
                 (*left, right, of_right)
@@ -319,7 +320,18 @@ impl Zone {
                 })));
             }
         };
-        let sum = Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)));
+        // What is shorter than a day does not depend on the zone.
+        let is_short = |side: &Expr| {
+            matches!(side, Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(it)), _)
+                if it.months == 0 && it.days == 0)
+        };
+        let sum = if is_short(&left) || is_short(&right) {
+            Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
+        } else if is_interval(&of_right) {
+            zoned_sum(left, right, op == Operator::Minus)
+        } else {
+            zoned_sum(right, left, false)
+        };
         Ok(Transformed::yes(cast(sum, returned)))
     }
 

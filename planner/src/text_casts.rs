@@ -17,9 +17,9 @@ use volary_exec::uuids::UUID;
 
 use crate::time_units::{is_comparison, operands_of};
 
-/// Casts a text that is compared with a UUID, an interval or a duration to the type of these, and a
-/// UUID that is joined to a text to a text. The planner refuses such operations before any rule
-/// sees them.
+/// Casts a text to the type of the UUID, the interval or the duration that it is compared with.
+/// Casts a UUID to a text if a text is joined to it by `||`. The planner refuses such operations
+/// before any rule sees them.
 #[derive(Debug)]
 pub struct TextOperators;
 

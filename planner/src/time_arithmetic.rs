@@ -1,13 +1,13 @@
-use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, Field, TimeUnit};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Placeholder, ScalarFunction};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, cast, lit};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
+use volary_exec::intervals::{INTERVAL, has_length};
 use volary_exec::postgres::{divide_interval, multiply_interval};
 
-const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 /// The type of a date that time is added to.
 const MIDNIGHT: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
@@ -69,21 +69,21 @@ impl ExprPlanner for TimeArithmetic {
         let is_number =
             |data_type: &DataType, side: usize| data_type.is_numeric() || is_parameter[side];
         let planned = match operation.op {
-            BinaryOperator::Multiply if is_interval(&left) && is_number(&right, 1) => {
+            BinaryOperator::Multiply if has_length(&left) && is_number(&right, 1) => {
                 times(operation.left, operation.right)
             }
-            BinaryOperator::Multiply if is_number(&left, 0) && is_interval(&right) => {
+            BinaryOperator::Multiply if is_number(&left, 0) && has_length(&right) => {
                 times(operation.right, operation.left)
             }
-            BinaryOperator::Divide if is_interval(&left) && is_number(&right, 1) => {
+            BinaryOperator::Divide if has_length(&left) && is_number(&right, 1) => {
                 let function = divide_interval();
                 let arguments = vec![operation.left, operation.right];
                 Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))
             }
             BinaryOperator::Plus => {
-                if has_added_interval(&left, &right) && is_parameter[1] {
+                if is_added_to_time(&right, &left) && is_parameter[1] {
                     set_type(&mut operation.right, added_type(&left));
-                } else if has_added_interval(&right, &left) && is_parameter[0] {
+                } else if is_added_to_time(&left, &right) && is_parameter[0] {
                     set_type(&mut operation.left, added_type(&right));
                 } else if is_timestamp(&left) && right.is_numeric() {
                     operation.right = days(operation.right);
@@ -120,10 +120,6 @@ fn set_type(operand: &mut Expr, data_type: &DataType) {
     }
 }
 
-fn is_interval(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Interval(_) | DataType::Duration(_))
-}
-
 fn is_timestamp(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Timestamp(_, _))
 }
@@ -140,12 +136,13 @@ fn may_have_time(operand: &Expr, data_type: &DataType) -> bool {
             interval.nanoseconds != 0
         }
         Expr::Literal(ScalarValue::IntervalYearMonth(_), _) => false,
-        _ => is_interval(data_type),
+        _ => has_length(data_type),
     }
 }
 
-/// Returns whether `time + other` is only defined for intervals and numbers: two times have no sum.
-fn has_added_interval(time: &DataType, other: &DataType) -> bool {
+/// Returns whether a value without a type is added to a time. It is then an interval or a number,
+/// because two times have no sum.
+fn is_added_to_time(added: &DataType, time: &DataType) -> bool {
     let is_time = matches!(
         time,
         DataType::Timestamp(_, _)
@@ -154,10 +151,10 @@ fn has_added_interval(time: &DataType, other: &DataType) -> bool {
             | DataType::Time32(_)
             | DataType::Time64(_)
     );
-    is_time && other.is_null()
+    is_time && added.is_null()
 }
 
-/// Returns the type of what is added to a time: days to a date, an interval to other times.
+/// Returns the type of what is added to a time: a number of days to a date, an interval to others.
 fn added_type(time: &DataType) -> &'static DataType {
     match time {
         DataType::Date32 | DataType::Date64 => &DataType::Int64,

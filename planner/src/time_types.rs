@@ -1,6 +1,6 @@
-//! DataFusion 55 takes nanoseconds as the common type of timestamps and dates or texts, and for AT
-//! TIME ZONE. Nanoseconds do not have the years before 1677 and after 2262. [`TimeTypes`] casts to
-//! the unit of the timestamp before that.
+//! DataFusion 55 casts to nanoseconds where timestamps meet dates or texts, and for AT TIME ZONE.
+//! Nanoseconds do not have the years before 1677 and after 2262. [`TimeTypes`] casts to the unit of
+//! the timestamp before that.
 
 use std::sync::Arc;
 
@@ -65,8 +65,8 @@ fn may_change(part: &Expr) -> bool {
     }
 }
 
-/// Returns whether this is the type to which AT TIME ZONE casts. The types that SQL names have no
-/// other zone than UTC.
+/// Returns whether this is the type to which AT TIME ZONE casts. The types of SQL itself have only
+/// the zone UTC.
 fn is_zone_of_expression(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Timestamp(TimeUnit::Nanosecond, Some(zone)) if **zone != *UTC)
 }
@@ -159,7 +159,7 @@ fn with_timestamps(union: &Union) -> Result<Option<Vec<Arc<LogicalPlan>>>> {
     }
     let inputs = union.inputs.iter().map(|input| {
         if needs_cast(input) {
-            dates_to(input, &wanted).map(Arc::new)
+            dates_to_timestamps(input, &wanted).map(Arc::new)
         } else {
             Ok(Arc::clone(input))
         }
@@ -172,14 +172,14 @@ fn is_date(data_type: &DataType) -> bool {
 }
 
 /// Casts the dates among the columns of a plan to the wanted types.
-fn dates_to(plan: &LogicalPlan, wanted: &[Option<DataType>]) -> Result<LogicalPlan> {
+fn dates_to_timestamps(plan: &LogicalPlan, wanted: &[Option<DataType>]) -> Result<LogicalPlan> {
     let columns = plan.schema().iter().zip(wanted);
     let columns = columns.map(|((qualifier, field), wanted)| {
         let column = Expr::Column(Column::from((qualifier, field)));
         match wanted {
             Some(wanted) if is_date(field.data_type()) => {
-                let alias_of = cast(column, wanted.clone());
-                alias_of.alias_qualified(qualifier.cloned(), field.name())
+                let timestamp = cast(column, wanted.clone());
+                timestamp.alias_qualified(qualifier.cloned(), field.name())
             }
             _ => column,
         }
@@ -201,7 +201,7 @@ fn search_timestamps(search: &mut InSubquery, schema: &DFSchema) -> Result<bool>
     if is_date(&found)
         && let Some(wanted) = timestamp_among([&searched].into_iter())
     {
-        let rows = dates_to(rows, &[Some(wanted)])?;
+        let rows = dates_to_timestamps(rows, &[Some(wanted)])?;
         search.subquery = Subquery {
             subquery: Arc::new(rows),
             ..search.subquery.clone()

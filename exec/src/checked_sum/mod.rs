@@ -1,8 +1,8 @@
 //! DataFusion 55's `sum` wraps around: the sum of two large integers is a negative number. This one
 //! fails if the sum does not fit its type. It keeps the number of times that a sum has wrapped
 //! around, so sums may leave the range of the type on their way and come back to it. A partial sum
-//! of integers is sent as a decimal. So the answer does not depend on how the rows are spread over
-//! workers.
+//! of integers or durations is sent as a decimal. So the answer does not depend on how the rows are
+//! spread over workers.
 
 /// Sums distinct values.
 mod distinct;
@@ -16,7 +16,9 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{
-    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Int64Type, UInt64Type,
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, DurationMicrosecondType,
+    DurationMillisecondType, DurationNanosecondType, DurationSecondType, Field, FieldRef,
+    Int64Type, TimeUnit, UInt64Type,
 };
 use datafusion::common::{Result, ScalarValue};
 use datafusion::functions_aggregate::sum::sum_udaf;
@@ -41,15 +43,25 @@ pub(crate) fn checked_sum() -> Arc<AggregateUDF> {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct CheckedSum(Arc<AggregateUDF>);
 
-/// Calls a generic function for the type that a sum of the given type has, or evaluates `$other` if
-/// DataFusion's accumulators do.
+/// Calls a generic function with the type of a sum, or evaluates `$other` for the types whose sums
+/// DataFusion computes.
 macro_rules! by_type {
     ($data_type:expr, $call:ident::<_>($($argument:expr),*), $other:expr) => {
         match $data_type {
             DataType::Int64 => $call::<Int64Type>($($argument),*),
             DataType::UInt64 => $call::<UInt64Type>($($argument),*),
-            // Decimals have ten more digits in a sum, if there are as many. These are enough for as
-            // many rows as a table may have.
+            DataType::Duration(TimeUnit::Second) => $call::<DurationSecondType>($($argument),*),
+            DataType::Duration(TimeUnit::Millisecond) => {
+                $call::<DurationMillisecondType>($($argument),*)
+            }
+            DataType::Duration(TimeUnit::Microsecond) => {
+                $call::<DurationMicrosecondType>($($argument),*)
+            }
+            DataType::Duration(TimeUnit::Nanosecond) => {
+                $call::<DurationNanosecondType>($($argument),*)
+            }
+            // The type of a sum has ten digits more than the decimals, up to 38. Ten more digits
+            // are enough for as many rows as a table may have.
             DataType::Decimal128(precision, _) if *precision == DECIMAL128_MAX_PRECISION => {
                 $call::<Decimal128Type>($($argument),*)
             }

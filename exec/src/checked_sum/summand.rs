@@ -3,7 +3,8 @@ use std::hash::Hash;
 
 use arrow::array::{Array, ArrowPrimitiveType, PrimitiveArray};
 use arrow::datatypes::{
-    ArrowNativeTypeOp, DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Int64Type, UInt64Type,
+    ArrowNativeTypeOp, DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, DurationMicrosecondType,
+    DurationMillisecondType, DurationNanosecondType, DurationSecondType, Int64Type, UInt64Type,
 };
 use arrow::error::ArrowError;
 use datafusion::common::{DataFusionError, Result};
@@ -111,7 +112,7 @@ pub(super) fn out_of_range() -> DataFusionError {
     ArrowError::ArithmeticOverflow(text.to_owned()).into()
 }
 
-/// The type of partial sums of integers. It has room for the sum of 2^63 integers.
+/// The type of partial sums of integers and durations. It has room for the sum of 2^63 integers.
 const WIDE: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
 
 fn sum_rows<T: Summand>(values: &PrimitiveArray<T>) -> Total<T> {
@@ -129,11 +130,11 @@ fn sum_rows<T: Summand>(values: &PrimitiveArray<T>) -> Total<T> {
     total
 }
 
-/// The numbers of rows whose halves are summed in 64 bits.
+/// Number of rows whose halves are summed in 64 bits, which cannot overflow.
 const BLOCK_ROWS: usize = 1 << 31;
 
-/// Sums the upper and the lower halves of numbers by themselves, which needs no test for each
-/// number.
+/// Sums the upper and the lower halves of numbers separately, so that no addition needs a test for
+/// overflow.
 fn sum_halves<N: Copy>(values: &[N], to_unsigned: impl Fn(N) -> u64) -> i128 {
     let blocks = values.chunks(BLOCK_ROWS).map(|block| {
         let halves = block.iter().map(|value| {
@@ -148,49 +149,65 @@ fn sum_halves<N: Copy>(values: &[N], to_unsigned: impl Fn(N) -> u64) -> i128 {
     blocks.sum()
 }
 
-impl Summand for Int64Type {
-    type State = Decimal128Type;
+/// Sums numbers of 64 bits with a sign: integers and durations.
+macro_rules! signed_summands {
+    ($($type:ty),*) => {
+        $(
+            impl Summand for $type {
+                type State = Decimal128Type;
 
-    fn state_type(_: &DataType) -> DataType {
-        WIDE
-    }
+                fn state_type(_: &DataType) -> DataType {
+                    WIDE
+                }
 
-    fn add(left: i64, right: i64) -> (i64, i64) {
-        match left.overflowing_add(right) {
-            (sum, false) => (sum, 0),
-            (sum, true) if right < 0 => (sum, -1),
-            (sum, true) => (sum, 1),
-        }
-    }
+                fn add(left: i64, right: i64) -> (i64, i64) {
+                    match left.overflowing_add(right) {
+                        (sum, false) => (sum, 0),
+                        (sum, true) if right < 0 => (sum, -1),
+                        (sum, true) => (sum, 1),
+                    }
+                }
 
-    fn sum(values: &PrimitiveArray<Self>) -> Total<Self> {
-        if values.null_count() > 0 {
-            return sum_rows(values);
-        }
-        // With the sign bit flipped, each number is larger by 2^63 and has no sign.
-        let shifted = sum_halves(values.values(), |value| value.cast_unsigned() ^ (1 << 63));
-        let sum = shifted - ((values.len() as i128) << 63);
-        Self::of_state(sum)
-    }
+                fn sum(values: &PrimitiveArray<Self>) -> Total<Self> {
+                    if values.null_count() > 0 {
+                        return sum_rows(values);
+                    }
+                    // With the sign bit flipped, each number is larger by 2^63 and has no sign.
+                    let unsigned = |value: i64| value.cast_unsigned() ^ (1 << 63);
+                    let shifted = sum_halves(values.values(), unsigned);
+                    let sum = shifted - ((values.len() as i128) << 63);
+                    Self::of_state(sum)
+                }
 
-    fn to_state(total: Total<Self>) -> Result<i128> {
-        Ok((i128::from(total.wraps) << 64) + i128::from(total.low))
-    }
+                fn to_state(total: Total<Self>) -> Result<i128> {
+                    Ok((i128::from(total.wraps) << 64) + i128::from(total.low))
+                }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the lower half is what is wanted, and the upper one is small"
-    )]
-    fn of_state(state: i128) -> Total<Self> {
-        let low = state as i64;
-        let wraps = ((state - i128::from(low)) >> 64) as i64;
-        Total { low, wraps }
-    }
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "the lower half is what is wanted, and the upper one is small"
+                )]
+                fn of_state(state: i128) -> Total<Self> {
+                    let low = state as i64;
+                    let wraps = ((state - i128::from(low)) >> 64) as i64;
+                    Total { low, wraps }
+                }
 
-    fn in_range(value: i64) -> Result<i64> {
-        Ok(value)
-    }
+                fn in_range(value: i64) -> Result<i64> {
+                    Ok(value)
+                }
+            }
+        )*
+    };
 }
+
+signed_summands!(
+    Int64Type,
+    DurationSecondType,
+    DurationMillisecondType,
+    DurationMicrosecondType,
+    DurationNanosecondType
+);
 
 impl Summand for UInt64Type {
     type State = Decimal128Type;

@@ -1,4 +1,6 @@
-use arrow::array::{BooleanArray, Decimal128Array, Int64Array, UInt64Array};
+use arrow::array::{
+    BooleanArray, Decimal128Array, DurationMicrosecondArray, Int64Array, UInt64Array,
+};
 use datafusion::logical_expr::EmitTo;
 
 use super::*;
@@ -63,6 +65,15 @@ fn a_sum_out_of_range_is_an_error() {
     let values: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX, 1]));
     unsigned.update_batch(&[values]).unwrap();
     assert!(unsigned.evaluate().is_err());
+    let mut durations =
+        RowSum::<DurationMicrosecondType>::new(&DataType::Duration(TimeUnit::Microsecond));
+    let values: ArrayRef = Arc::new(DurationMicrosecondArray::from(vec![LARGE, 1]));
+    durations.update_batch(&[values]).unwrap();
+    assert!(durations.evaluate().is_err());
+    let back: ArrayRef = Arc::new(DurationMicrosecondArray::from(vec![-2]));
+    durations.update_batch(&[back]).unwrap();
+    let expected = ScalarValue::DurationMicrosecond(Some(LARGE - 1));
+    assert_eq!(durations.evaluate().unwrap(), expected);
     let data_type = DataType::Decimal128(38, 0);
     let mut decimal = RowSum::<Decimal128Type>::new(&data_type);
     let values = Decimal128Array::from(vec![10_i128.pow(38) - 1, 1]);

@@ -1,6 +1,6 @@
-//! PostgreSQL's functions `like_escape` and `similar_to_escape`: they turn a pattern with any
-//! escape character into the pattern that LIKE and `~` take. Patterns that are constants are turned
-//! when a statement is parsed, patterns of columns and parameters by these functions.
+//! PostgreSQL's functions `like_escape` and `similar_to_escape` turn a pattern with any escape
+//! character into a pattern that LIKE and `~` take. Constant patterns are turned when a statement
+//! is parsed. These functions turn patterns of columns and parameters.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use datafusion::logical_expr::{
 };
 use volary_flight_proto::{Error, SqlState};
 
-use super::rows::map_texts;
+use crate::columnar::map_texts;
 
 /// Name of the function that turns a pattern of LIKE.
 pub const LIKE_ESCAPE: &str = "like_escape";

@@ -1,4 +1,4 @@
-//! The functions that read times with a pattern. A pattern with a `%` is one of DataFusion, such as
+//! Some functions read times with a pattern. A pattern with a `%` is one of DataFusion, such as
 //! `%Y-%m-%d`, and every other one is a template of PostgreSQL.
 
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use datafusion::logical_expr::{
 };
 
 use super::date_template::DateTemplate;
-use super::rows::rows_of;
 use super::to_char::is_chrono;
+use crate::columnar::rows_of;
 
-/// Returns functions that read times with patterns, such that they read templates of PostgreSQL,
-/// too. `before` is the number of arguments before the text.
+/// Returns functions that read times with patterns in a form that also takes templates of
+/// PostgreSQL. `before` is the number of arguments before the text.
 pub(crate) fn with_templates(
     functions: impl IntoIterator<Item = Arc<ScalarUDF>>,
     before: usize,

@@ -14,9 +14,9 @@ use arrow::array::types::{
 use arrow::array::{Array, ArrayRef, AsArray, StringArray, StringBuilder};
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{cast, not};
-use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
+use arrow::datatypes::{DataType, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use chrono::{DateTime, NaiveDateTime, Offset, TimeZone};
+use chrono::{DateTime, NaiveDateTime, Offset};
 use datafusion::common::{Result, exec_datafusion_err, internal_err, plan_err};
 use datafusion::functions::datetime;
 use datafusion::logical_expr::{
@@ -26,9 +26,10 @@ use volary_flight_proto::{Error, SqlState};
 
 use super::date_template::{DateTemplate, Moment};
 use super::number_template::{MAX_DIGITS, NumberTemplate};
-use super::rows::{finish, rows_of};
+use crate::columnar::{finish, rows_of};
+use crate::intervals::INTERVAL;
+use crate::local_time::in_zone;
 
-const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 const MICROS: DataType = DataType::Duration(TimeUnit::Microsecond);
 
 /// Returns the function `to_char`.
@@ -114,7 +115,7 @@ impl ScalarUDFImpl for ToChar {
         let own = format_all(&value, own.as_string())?;
         let others = arrow::compute::nullif(&pattern, &not(&are_chrono)?)?;
         let mut args = args;
-        // DataFusion finds no pattern of a column for a constant value.
+        // DataFusion ignores a column of patterns if the value is a constant.
         args.args[0] = ColumnarValue::Array(value);
         args.args[1] = ColumnarValue::Array(others);
         let others = self.with_chrono(args)?.into_array(rows)?;
@@ -225,10 +226,10 @@ impl<'a> Numbers<'a> {
         Ok(text)
     }
 
-    /// Returns the number with so many digits after the point.
+    /// Returns the number, rounded to so many digits after the point.
     fn round(&self, row: usize, number: &str, digits: usize) -> String {
         match self.floats {
-            // It has no digits, and is written as a number that does not fit.
+            // NaN and infinity have no digits, and are written as a number that does not fit.
             Some(floats) if !floats.value(row).is_finite() => "#".repeat(MAX_DIGITS + 1),
             Some(floats) => format!("{:.digits$}", floats.value(row)),
             None => super::number_template::round_decimal(number, digits),
@@ -238,7 +239,7 @@ impl<'a> Numbers<'a> {
 
 /// A column of times.
 enum Moments {
-    /// Times in the years of nanoseconds and of other units, as seconds and nanoseconds.
+    /// Dates and timestamps, with the unit and the time zone of their type.
     Times(ArrayRef, TimeUnit, Option<(Tz, Arc<str>)>),
     /// Times of day, in nanoseconds.
     TimesOfDay(ArrayRef),
@@ -273,12 +274,12 @@ impl Moments {
     fn at(&self, row: usize) -> Result<Moment<'_>> {
         Ok(match self {
             Self::Times(times, unit, zone) => {
-                let utc = utc_time(times, *unit, row)
-                    .ok_or_else(|| exec_datafusion_err!("a time is out of the range of to_char"))?;
+                let out_of_range = || exec_datafusion_err!("a time is out of the range of to_char");
+                let utc = utc_time(times, *unit, row).ok_or_else(out_of_range)?;
                 match zone {
                     None => Moment::Time(utc, None),
                     Some((zone, name)) => {
-                        let local = zone.from_utc_datetime(&utc);
+                        let local = in_zone(zone, utc).ok_or_else(out_of_range)?;
                         let offset = local.offset().fix().local_minus_utc();
                         Moment::Time(local.naive_local(), Some((offset, name)))
                     }
@@ -306,7 +307,8 @@ impl Moments {
                     .value(row);
                 Moment::Interval {
                     months: 0,
-                    days: i32::try_from(micros / DAY).unwrap_or(i32::MAX),
+                    // A duration is at most 106,751,991 days long.
+                    days: i32::try_from(micros / DAY).unwrap_or_default(),
                     nanos: micros % DAY * 1_000,
                 }
             }

@@ -11,9 +11,9 @@ use datafusion::logical_expr::{
 use volary_flight_proto::{Error, SqlState};
 
 use super::number_template::NumberTemplate;
-use super::rows::{finish, rows_of};
+use crate::columnar::{finish, rows_of};
 
-/// Digits after the point of numbers whose template is only known when they are read.
+/// Number of digits after the point of the result, if the template is not a constant.
 const DEFAULT_SCALE: i8 = 10;
 
 /// Returns the function `to_number(text, template)`.

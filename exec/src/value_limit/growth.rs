@@ -8,6 +8,14 @@ use super::argument::{Argument, NANOS_A_DAY, bytes_of};
 const NUMBER_BYTES: u64 = 8;
 /// The most bytes of text that one byte of a number becomes.
 const DIGITS_PER_BYTE: u64 = 4;
+/// The most bytes of a pattern that one byte of it becomes with another escape character: `(`
+/// becomes `(?:`.
+const BYTES_PER_PATTERN_BYTE: u64 = 3;
+/// More than the bytes that a regular expression has before and after a pattern of SIMILAR TO.
+const BYTES_AROUND_PATTERN: u64 = 16;
+/// The most bytes of text that one byte of a template becomes: `TZ` becomes the name of a time
+/// zone, and `%+` a time with nanoseconds and an offset.
+const BYTES_PER_TEMPLATE_BYTE: u64 = 18;
 /// Size in bytes from which the size of a value is computed more exactly. Below it, the upper bound
 /// is used.
 const EXACT_FROM_BYTES: u64 = 1 << 16;
@@ -42,6 +50,14 @@ pub(super) fn value_sizes<'a>(name: &str, arguments: &'a [Argument]) -> Result<O
             sum(arguments, row).saturating_add(separators)
         }),
         "array_to_string" => Box::new(|row| joined(arguments, row)),
+        "like_escape" | "similar_to_escape" => Box::new(|row| {
+            let pattern = bytes(arguments, 0, row).saturating_mul(BYTES_PER_PATTERN_BYTE);
+            pattern.saturating_add(BYTES_AROUND_PATTERN)
+        }),
+        // The template decides how long the text is. It is also copied for each row.
+        "to_char" => {
+            Box::new(|row| bytes(arguments, 1, row).saturating_mul(BYTES_PER_TEMPLATE_BYTE))
+        }
         "string_to_array" => Box::new(|row| bytes(arguments, 0, row).saturating_mul(16)),
         "range" | "generate_series" => series_sizes(arguments)?,
         "array_repeat" => {

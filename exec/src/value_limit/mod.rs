@@ -49,6 +49,7 @@ use datafusion::prelude::SessionConfig;
 
 use volary_node::memory::ByteLimit;
 
+use crate::postgres;
 use aggregate::BoundedAggregate;
 use bounded::BoundedFunction;
 use string_concat::StringConcat;
@@ -80,16 +81,17 @@ impl ValueLimit {
 
 /// Returns the `available` functions that make large values from small ones or compute for long,
 /// with this limit for each value. Also returns functions for the operators that do so: `||`, `~`
-/// and `LIKE`.
+/// and `LIKE`, and the functions of PostgreSQL that need a limit.
 pub fn bounded_functions<'a>(
     available: impl IntoIterator<Item = &'a Arc<ScalarUDF>>,
     limit: ByteLimit,
 ) -> Vec<Arc<ScalarUDF>> {
     let concat = Arc::new(ScalarUDF::from(StringConcat::default()));
     let matches = text_match::functions().map(|operator| Arc::new(ScalarUDF::from(operator)));
-    let mut functions: Vec<_> = available
+    // The sort below keeps the first function of each name: `to_char` of PostgreSQL.
+    let mut functions: Vec<_> = postgres::growing_functions()
         .into_iter()
-        .cloned()
+        .chain(available.into_iter().cloned())
         .chain([concat])
         .chain(matches)
         .map(with_all_years)

@@ -1,6 +1,6 @@
 //! Parquet's own type of intervals has no digits below milliseconds, and the Rust writer refuses
-//! Arrow's intervals of months, days and nanoseconds. So segments have a group of these three
-//! numbers in the place of an interval, which other readers of Parquet can read, too.
+//! Arrow's intervals of months, days and nanoseconds. So segments store an interval as a group of
+//! these three numbers. Other readers of Parquet can read it, too.
 
 use std::sync::Arc;
 
@@ -42,6 +42,7 @@ pub(crate) fn stored_schema(schema: &SchemaRef) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(stored, schema.metadata().clone()))
 }
 
+/// Returns the columns of the parts of an interval.
 fn parts() -> Fields {
     Fields::from(vec![
         Field::new("months", DataType::Int32, false),
@@ -70,6 +71,7 @@ pub(super) fn to_stored(rows: &RecordBatch, stored: &SchemaRef) -> Result<Record
     RecordBatch::try_new(Arc::clone(stored), columns.collect::<Result<_, _>>()?)
 }
 
+/// Splits intervals into their parts.
 fn split(intervals: &PrimitiveArray<IntervalMonthDayNanoType>) -> Result<ArrayRef, ArrowError> {
     let values = intervals.values().iter();
     let months = Int32Array::from_iter_values(values.clone().map(|value| value.months));
@@ -118,7 +120,7 @@ pub(crate) fn with_intervals(
 
 const JOIN_NAME: &str = "interval_of_parts";
 
-/// The function that makes intervals of their parts.
+/// The function that joins the parts of intervals. No statement can call it by its name.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct JoinParts(Signature);
 
@@ -149,6 +151,7 @@ impl ScalarUDFImpl for JoinParts {
     }
 }
 
+/// Joins the parts of intervals.
 fn join(values: &ArrayRef) -> Result<ArrayRef> {
     let Some(parts) = values.as_struct_opt() else {
         return internal_err!("{JOIN_NAME} takes the parts of intervals");

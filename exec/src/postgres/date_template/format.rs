@@ -5,8 +5,9 @@ use datafusion::common::Result;
 
 use super::{
     Case, DAY_BEFORE_COMMON_ERA, DAYS, DateTemplate, Field, Kind, MONTHS, Part, ROMAN_MONTHS,
-    ordinal_ending, refuse,
+    refuse,
 };
+use crate::postgres::template::ordinal_ending;
 
 /// A time that is written.
 #[derive(Debug, Clone, Copy)]

@@ -9,6 +9,7 @@ mod read;
 use datafusion::common::Result;
 use volary_flight_proto::{Error, SqlState};
 
+use super::template::{quoted, starts_with};
 pub(super) use format::Moment;
 
 /// A template for times.
@@ -32,7 +33,7 @@ enum Part {
 struct Field {
     kind: Kind,
     case: Case,
-    /// Says whether the field is written without padding (`FM`).
+    /// Says whether the field is written without padding (`FM`, the fill mode).
     is_filled: bool,
     ordinal: Option<Case>,
 }
@@ -62,10 +63,10 @@ enum Kind {
     ShortDay,
     DayOfYear,
     DayOfMonth,
-    /// Counted from Sunday, which is 1.
+    /// The number of a day, from Sunday, which is 1.
     DayOfWeek,
     IsoDayOfYear,
-    /// Counted from Monday, which is 1.
+    /// The number of a day, from Monday, which is 1.
     IsoDayOfWeek,
     IsoWeek,
     /// The year of the ISO week, with this number of digits.
@@ -98,7 +99,7 @@ enum Kind {
 }
 
 /// The fields, by their names in capitals. A longer name comes before its beginnings.
-const FIELDS: [(&str, Kind); 45] = [
+const FIELDS: [(&str, Kind); 53] = [
     ("A.D.", Kind::Era { with_points: true }),
     ("A.M.", Kind::Noon { with_points: true }),
     ("AD", Kind::Era { with_points: false }),
@@ -144,8 +145,6 @@ const FIELDS: [(&str, Kind); 45] = [
     ("TZH", Kind::ZoneHour),
     ("TZM", Kind::ZoneMinute),
     ("TZ", Kind::ZoneName),
-];
-const MORE_FIELDS: [(&str, Kind); 8] = [
     ("US", Kind::Fraction(6)),
     ("WW", Kind::WeekOfYear),
     ("W", Kind::WeekOfMonth),
@@ -157,7 +156,7 @@ const MORE_FIELDS: [(&str, Kind); 8] = [
 ];
 
 impl DateTemplate {
-    /// Parses a template. Every text is one: what is no field stands for itself.
+    /// Parses a template. Every text is a template: what is not a field stands for itself.
     pub(super) fn parse(template: &str) -> Self {
         let mut parsed = Self {
             parts: Vec::new(),
@@ -166,7 +165,9 @@ impl DateTemplate {
         let mut rest = template;
         while let Some(next) = rest.chars().next() {
             if next == '"' {
-                rest = parsed.push_quoted(&rest[1..]);
+                let (text, after) = quoted(&rest[1..]);
+                parsed.parts.extend(text.chars().map(Part::Text));
+                rest = after;
             } else if let Some(after) = rest.strip_prefix("\\\"") {
                 parsed.parts.push(Part::Text('"'));
                 rest = after;
@@ -187,26 +188,10 @@ impl DateTemplate {
         }
         parsed
     }
-
-    /// Adds the text up to the next quote. Returns what follows it.
-    fn push_quoted<'a>(&mut self, quoted: &'a str) -> &'a str {
-        let mut chars = quoted.char_indices();
-        while let Some((at, char)) = chars.next() {
-            match char {
-                '"' => return &quoted[at + 1..],
-                '\\' => {
-                    let escaped = chars.next().map_or('\\', |(_, escaped)| escaped);
-                    self.parts.push(Part::Text(escaped));
-                }
-                other => self.parts.push(Part::Text(other)),
-            }
-        }
-        ""
-    }
 }
 
-/// Reads a field with its prefixes and suffixes at the beginning of a text. Returns what follows
-/// it.
+/// Reads a field, with its prefixes and suffixes, at the beginning of a text. Also returns what
+/// follows it.
 fn field(text: &str) -> Option<(Field, &str)> {
     let (mut rest, mut is_filled) = (text, false);
     loop {
@@ -220,10 +205,7 @@ fn field(text: &str) -> Option<(Field, &str)> {
             break;
         }
     }
-    let (name, kind) = FIELDS
-        .iter()
-        .chain(&MORE_FIELDS)
-        .find(|(name, _)| starts_with(rest, name))?;
+    let (name, kind) = FIELDS.iter().find(|(name, _)| starts_with(rest, name))?;
     let (written, mut rest) = rest.split_at(name.len());
     let mut letters = written.chars().filter(char::is_ascii_alphabetic);
     let first_is_upper = letters
@@ -250,11 +232,6 @@ fn field(text: &str) -> Option<(Field, &str)> {
         ordinal,
     };
     Some((field, rest))
-}
-
-fn starts_with(text: &str, name: &str) -> bool {
-    text.get(..name.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(name))
 }
 
 fn is_separator(char: char) -> bool {
@@ -291,19 +268,6 @@ const DAYS: [&str; 7] = [
 ];
 /// The Julian day of the day before 1 January of the year 1, which chrono gives the number 0.
 const DAY_BEFORE_COMMON_ERA: i32 = 1_721_425;
-
-/// Returns the ending of an ordinal number.
-pub(super) fn ordinal_ending(digits: &str) -> &'static str {
-    let mut last = digits.bytes().rev();
-    let (last, before) = (last.next(), last.next());
-    match (before, last) {
-        (Some(b'1'), _) => "th",
-        (_, Some(b'1')) => "st",
-        (_, Some(b'2')) => "nd",
-        (_, Some(b'3')) => "rd",
-        _ => "th",
-    }
-}
 
 fn refuse<T>(message: String) -> Result<T> {
     let error = Error::invalid(message).with_sqlstate(SqlState::InvalidTextRepresentation);

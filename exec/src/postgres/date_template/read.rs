@@ -113,8 +113,7 @@ impl Reader<'_> {
             }
             Kind::Fraction(digits) => {
                 let (fraction, written) = number(digits)?;
-                let missing = 9_u32.saturating_sub(u32::try_from(written).unwrap_or(9));
-                self.found.nanos = fraction.saturating_mul(10_i64.pow(missing));
+                self.found.nanos = nanos_of(fraction, written);
             }
             Kind::Day | Kind::ShortDay => {
                 let short = DAYS.iter().map(|day| &day[..3]);
@@ -148,7 +147,7 @@ impl Reader<'_> {
             Kind::WeekOfYear => self.found.week_of_year = Some(number(2)?.0),
             Kind::IsoWeek => self.found.iso_week = Some(number(2)?.0),
             Kind::WeekOfMonth => self.found.week_of_month = Some(number(1)?.0),
-            // It follows from the month, which another field tells.
+            // The quarter follows from the month, so it is read and ignored, as in PostgreSQL.
             Kind::Quarter => {
                 number(1)?;
             }
@@ -166,6 +165,7 @@ impl Reader<'_> {
             Kind::Year(digits) => {
                 let (year, written) = number(digits)?;
                 self.found.year = Some(near_2020(year, written, digits));
+                self.found.year_is_short = digits <= 2;
             }
             Kind::IsoYear(digits) => {
                 let (year, written) = number(digits)?;
@@ -254,7 +254,7 @@ impl Reader<'_> {
 }
 
 /// Returns whether a number ends where its digits end, because the next part of the template is
-/// none.
+/// not a number.
 fn ends_number(field: &Field, next: Option<&Part>) -> bool {
     if field.ordinal.is_some() {
         return true;
@@ -278,6 +278,16 @@ fn ends_number(field: &Field, next: Option<&Part>) -> bool {
     }
 }
 
+/// Returns the nanoseconds of a fraction of a second that is written with so many digits.
+fn nanos_of(fraction: i64, written: usize) -> i64 {
+    const DIGITS: usize = 9;
+    let power = |digits: usize| 10_i64.saturating_pow(u32::try_from(digits).unwrap_or(u32::MAX));
+    match DIGITS.checked_sub(written) {
+        Some(missing) => fraction.saturating_mul(power(missing)),
+        None => fraction / power(written - DIGITS),
+    }
+}
+
 /// Returns the year that is nearest to 2020 and ends with these digits, as PostgreSQL does for
 /// years with less than four digits.
 fn near_2020(year: i64, written: usize, digits: usize) -> i64 {
@@ -297,6 +307,9 @@ fn near_2020(year: i64, written: usize, digits: usize) -> i64 {
 #[derive(Debug, Default)]
 struct Found {
     year: Option<i64>,
+    /// Says whether the template has at most two digits for the year (`YY`), which are then those
+    /// of a year in the century.
+    year_is_short: bool,
     is_before_christ: bool,
     century: Option<i64>,
     month: Option<i64>,
@@ -352,10 +365,14 @@ impl Found {
             return self.iso_date(i32::try_from(year).ok()?);
         }
         let year = match (self.year, self.century) {
-            (Some(year), Some(century)) if year < 100 => century
-                .checked_sub(1)?
-                .checked_mul(100)?
-                .checked_add(year)?,
+            (Some(year), Some(century)) if self.year_is_short => {
+                // The last year of the 20th century is 2000.
+                let centuries = match year % 100 {
+                    0 => century,
+                    _ => century.checked_sub(1)?,
+                };
+                centuries.checked_mul(100)?.checked_add(year % 100)?
+            }
             (Some(year), _) => year,
             (None, Some(century)) => century.checked_sub(1)?.checked_mul(100)?.checked_add(1)?,
             (None, None) => i64::from(!self.is_before_christ),
@@ -455,6 +472,14 @@ mod tests {
             ("May 6th, 2024", "Month DDth, YYYY", "2024-05-06T00:00:00"),
             ("VI 2024", "RM YYYY", "2024-06-01T00:00:00"),
             ("97", "YY", "1997-01-01T00:00:00"),
+            ("19 97", "CC YY", "1897-01-01T00:00:00"),
+            ("20 00", "CC YY", "2000-01-01T00:00:00"),
+            ("19 1997", "CC YYYY", "1997-01-01T00:00:00"),
+            (
+                "00:00:59.12345678901",
+                "HH24:MI:SS.US",
+                "0001-01-01T00:00:59.123456789",
+            ),
             (
                 "2024-05-06T07:08",
                 "YYYY-MM-DD\"T\"HH24:MI",

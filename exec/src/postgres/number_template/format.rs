@@ -1,5 +1,5 @@
-use super::super::date_template::ordinal_ending;
 use super::{Letters, NumberTemplate, Part, Sign};
+use crate::postgres::template::ordinal_ending;
 
 /// Width of a Roman numeral with padding.
 const ROMAN_WIDTH: usize = 15;
@@ -160,8 +160,8 @@ impl<'a> Writer<'a> {
         };
         for part in &template.parts {
             match part {
-                Part::Digit { is_zero } => self.push_place(false, *is_zero, text),
-                Part::Point => self.push_place(true, false, text),
+                Part::Digit { is_zero } => self.push_place(*is_zero, text),
+                Part::Point => self.push_place(false, text),
                 Part::Group if self.has_digits => text.push(','),
                 Part::Group => pad(text),
                 Part::Currency => text.push(' '),
@@ -199,7 +199,8 @@ impl<'a> Writer<'a> {
             .is_some_and(|last| self.number.get(last) == Some(&b'.'))
     }
 
-    fn push_place(&mut self, is_point: bool, is_zero: bool, text: &mut String) {
+    /// Writes the next place. `is_zero` says whether the template has a `0` there.
+    fn push_place(&mut self, is_zero: bool, text: &mut String) {
         let template = self.template;
         let first_zero = template.first_zero;
         let begins = self.done >= self.spaces || first_zero == Some(self.done);
@@ -222,7 +223,6 @@ impl<'a> Writer<'a> {
                 self.at += 1;
             }
         }
-        let _ = is_point;
         let mut end = self.places + usize::from(self.spaces > 0) + usize::from(template.has_point);
         if self.last_relevant.is_some_and(|last| last + 1 == self.at) {
             end = end.min(self.done + 1);
@@ -262,7 +262,7 @@ impl<'a> Writer<'a> {
                 text.push('.');
             }
         } else if self.last_relevant.is_some_and(|last| self.at > last) && !is_zero {
-            // A zero at the end.
+            // FM leaves out the zeros at the end.
         } else if self.is_space_before_point() {
             if !self.template.is_filled {
                 text.push(' ');

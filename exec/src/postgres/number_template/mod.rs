@@ -9,6 +9,7 @@ mod read;
 use datafusion::common::Result;
 use volary_flight_proto::Error;
 
+use super::template::{quoted, starts_with};
 pub(super) use format::round_decimal;
 
 /// Most digits of a template.
@@ -22,14 +23,14 @@ pub(super) struct NumberTemplate {
     whole_digits: usize,
     /// Number of digits after the point.
     fraction_digits: usize,
-    /// Number of digits after the V: the number is multiplied by ten that often.
+    /// Number of digits after the V. For each of them, the number is multiplied by ten.
     shifted_digits: usize,
     has_point: bool,
     /// Position of the first 0, counted in digits.
     first_zero: Option<usize>,
     /// Number of digits up to the last 0.
     last_zero: usize,
-    /// Says whether the number is written without padding (`FM`).
+    /// Says whether the number is written without padding (`FM`, the fill mode).
     is_filled: bool,
     sign: Sign,
     roman: Option<Letters>,
@@ -78,7 +79,7 @@ enum Sign {
     Brackets,
     /// At the place of `MI` or `SG`.
     Own,
-    /// At the place of `PL` if the number is positive, and otherwise before the first digit.
+    /// A plus at the place of `PL`, and a minus before the first digit.
     OwnPlus,
 }
 
@@ -230,25 +231,6 @@ impl NumberTemplate {
     pub(super) fn scale(&self) -> usize {
         self.fraction_digits + self.shifted_digits
     }
-}
-
-/// Returns the text up to the next quote, and what follows that.
-fn quoted(text: &str) -> (String, &str) {
-    let mut quoted = String::new();
-    let mut chars = text.char_indices();
-    while let Some((at, char)) = chars.next() {
-        match char {
-            '"' => return (quoted, &text[at + 1..]),
-            '\\' => quoted.push(chars.next().map_or('\\', |(_, escaped)| escaped)),
-            other => quoted.push(other),
-        }
-    }
-    (quoted, "")
-}
-
-fn starts_with(text: &str, name: &str) -> bool {
-    text.get(..name.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(name))
 }
 
 fn letters(first: char) -> Letters {

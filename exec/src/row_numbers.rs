@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::PhysicalExpr;
 
 /// Returns `row_number`, `rank`, `dense_rank` and `ntile` with results of the type BIGINT.
-pub fn window_functions() -> [Arc<WindowUDF>; 4] {
+pub(crate) fn window_functions() -> [Arc<WindowUDF>; 4] {
     [
         row_number::row_number_udwf(),
         rank::rank_udwf(),

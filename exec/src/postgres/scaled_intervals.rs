@@ -7,16 +7,16 @@ use arrow::array::types::{
     Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType,
 };
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
-use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
+use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::{DataFusionError, Result, internal_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use volary_flight_proto::{Error, SqlState};
 
-use super::rows::{finish, rows_of};
+use crate::columnar::{finish, rows_of};
+use crate::intervals::INTERVAL;
 
-const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 const NANOS_PER_DAY: f64 = 86_400e9;
 const DAYS_PER_MONTH: f64 = 30.0;
 
@@ -191,10 +191,11 @@ pub fn interval_of_days(days: f64) -> Result<IntervalMonthDayNano> {
 /// nanoseconds, as in PostgreSQL's `interval_mul`.
 fn spread(months: f64, days: f64, nanos: f64) -> Option<IntervalMonthDayNano> {
     let whole_months = months.trunc();
-    let days_of_months = round_micro((months - whole_months) * DAYS_PER_MONTH);
+    let days_of_months = without_float_errors((months - whole_months) * DAYS_PER_MONTH);
     let whole_days = days.trunc();
     let whole_days_of_months = days_of_months.trunc();
-    let mut rest_of_day = round_micro(days - whole_days + days_of_months - whole_days_of_months);
+    let mut rest_of_day =
+        without_float_errors(days - whole_days + days_of_months - whole_days_of_months);
     let carried = rest_of_day.trunc();
     rest_of_day -= carried;
     let nanos = nanos + rest_of_day * NANOS_PER_DAY;
@@ -205,10 +206,10 @@ fn spread(months: f64, days: f64, nanos: f64) -> Option<IntervalMonthDayNano> {
     ))
 }
 
-/// Rounds to twelve digits, so that a tenth of ten is a whole.
-fn round_micro(number: f64) -> f64 {
-    const DIGITS: f64 = 1e12;
-    (number * DIGITS).round() / DIGITS
+/// Rounds to twelve digits after the point, so that a tenth of ten is a whole.
+fn without_float_errors(number: f64) -> f64 {
+    const UNITS: f64 = 1e12;
+    (number * UNITS).round() / UNITS
 }
 
 fn to_i32(number: f64) -> Option<i32> {
