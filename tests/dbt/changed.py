@@ -109,10 +109,10 @@ class GetCatalogForSingleRelation(BaseGetCatalogForSingleRelation):
 
 
 class PersistDocs(TestPersistDocs):
-    """Views have no comments."""
+    """The columns of views have no comments."""
 
     def _assert_has_view_comments(self, view_node, has_node_comments=True, has_column_comments=True):
-        super()._assert_has_view_comments(view_node, False, False)
+        super()._assert_has_view_comments(view_node, has_node_comments, False)
 
 
 # Contracts

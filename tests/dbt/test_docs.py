@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 from dbt.cli.main import dbtRunner
 
 import volary
@@ -15,14 +14,12 @@ import volary
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "clients" / "dbt.md"
 ADDRESS = "grpc://127.0.0.1:7100"
 FILES = re.findall(r"```(?:yaml|sql|csv)\n(?:#|--) (\S+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-PROJECT = {"name": "birdwatch", "profile": "birdwatch", "version": "1.0", "config-version": 2}
 
 
 @pytest.fixture
 def directory(gateway, tmp_path, monkeypatch):
     """A directory with the files of the page."""
     uri, token = gateway
-    (tmp_path / "dbt_project.yml").write_text(yaml.safe_dump(PROJECT), encoding="utf-8")
     for name, text in FILES:
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
@@ -33,7 +30,9 @@ def directory(gateway, tmp_path, monkeypatch):
 
 
 def test_the_project_of_the_page_is_built_again_and_again(gateway, directory):
-    assert {"profiles.yml", "models/sightings.sql", "seeds/stations.csv"} <= {name for name, _ in FILES}
+    assert {"dbt_project.yml", "profiles.yml", "models/sightings.sql", "seeds/stations.csv"} <= {
+        name for name, _ in FILES
+    }
     for rows in (4, 4):
         result = dbtRunner().invoke(["build", "--project-dir", str(directory), "--profiles-dir", str(directory)])
         assert result.success, result.exception or [node.message for node in result.result]

@@ -106,6 +106,16 @@ def test_a_backend_takes_an_open_connection(cluster):
         connection.sql("SELECT 1")
 
 
+def test_a_backend_that_connects_again_sends_tables_in_memory_again(cluster):
+    backend = ibis.volary.connect(cluster.uri)
+    large = ibis.memtable(pa.table({"k": range(2000)}))
+    assert backend.to_pyarrow(large.count()).as_py() == 2000
+    backend.disconnect()
+    backend.reconnect()
+    assert backend.to_pyarrow(large.count()).as_py() == 2000
+    backend.disconnect()
+
+
 # Metadata.
 
 
@@ -208,6 +218,12 @@ def test_rows_are_appended(backend, birds):
     ]
     with pytest.raises(com.IbisInputError, match="the rows have the columns a, but the table"):
         backend.insert(name, pa.table({"a": [1]}))
+
+
+def test_inserted_expressions_keep_their_operators_and_formats(backend, birds):
+    day = ibis.literal(datetime.date(2026, 2, 3))
+    backend.insert(birds.get_name(), birds.filter(_.k == 3).mutate(k=_.k ^ 99, name=day.strftime("%d.%m.%Y")))
+    assert sorted_rows(birds.filter(_.k >= 10).to_pyarrow()) == [(96, "03.02.2026", None)]
 
 
 def test_views_are_created_and_dropped(backend, birds):
@@ -313,6 +329,19 @@ def test_sql_and_expressions_mix(backend, birds):
     assert min(transpiled.g.to_pyarrow().to_pylist()) == 0
 
 
+def test_written_sql_means_what_it_means_without_ibis(backend, birds):
+    written = backend.sql(
+        "SELECT k, to_char(DATE '2026-02-03', '%d.%m.%Y') AS d, 6 ^ 3 AS bits, log10(100) AS digits, "
+        "map_keys(MAP {'a': 7}) AS names, array_sort([2, 1], 'DESC', 'NULLS LAST') AS xs, "
+        "lag(name) IGNORE NULLS OVER (ORDER BY k) AS previous "
+        f"FROM {birds.get_name()} -- all birds"
+    )
+    assert written.filter(_.k == 3).to_pyarrow().to_pylist() == [
+        {"k": 3, "d": "03.02.2026", "bits": 5, "digits": 2.0, "names": ["a"], "xs": [2, 1], "previous": "kaka"}
+    ]
+    assert birds.alias("b").sql("SELECT max(k) ^ 1 AS k FROM b").to_pyarrow()["k"].to_pylist() == [8]
+
+
 def test_sql_of_an_expression_is_shown(birds):
     sql = str(ibis.to_sql(birds.filter(_.name == "it's")))
     assert sql == ibis.to_sql(birds.filter(_.name == "it's"), dialect="volary")
@@ -355,6 +384,17 @@ def test_large_tables_in_memory_are_dropped_when_nobody_needs_them(cluster, back
     assert other.to_pyarrow(kept.count()).as_py() == 2000
     assert set(backend.list_tables()) - set(before) == {kept.get_name()}
     other.disconnect()
+    assert backend.list_tables() == before
+
+
+def test_a_table_in_memory_stays_as_long_as_its_rows_are_read(backend):
+    before = backend.list_tables()
+    reader = backend.to_pyarrow_batches(ibis.memtable(pa.table({"k": range(2000)})))
+    gc.collect()
+    assert len(backend.list_tables()) == len(before) + 1
+    assert sum(batch.num_rows for batch in reader) == 2000
+    del reader
+    gc.collect()
     assert backend.list_tables() == before
 
 
@@ -429,6 +469,13 @@ def test_instants_have_the_zone_of_their_type(backend):
     assert backend.to_pyarrow(tokyo.hour()).as_py() == 21
     assert backend.to_pyarrow(tokyo).as_py() == datetime.datetime(2026, 7, 1, 12, tzinfo=datetime.UTC)
     assert backend.to_pyarrow(noon.strftime("%H:%M")).as_py() == "12:00"
+    assert backend.to_pyarrow(noon.strftime("%%f %f")).as_py() == "%f 000000"
+
+
+def test_weeks_are_counted_across_the_start_of_1970(backend):
+    monday = ibis.timestamp("1970-01-05 00:00:00")
+    for earlier, weeks in (("1970-01-04 23:00:00", 1), ("1969-12-29 00:00:00", 1), ("1969-12-28 23:00:00", 2)):
+        assert backend.to_pyarrow(monday.delta(ibis.timestamp(earlier), unit="week")).as_py() == weeks
 
 
 def test_intervals_are_added_and_returned(backend):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import itertools
+import uuid
 import warnings
 
 import pandas as pd
@@ -105,6 +106,21 @@ def test_values_of_all_types_come_back_as_they_were(engine, metadata):
         first, second = connection.execute(table.select().order_by(table.c.id)).mappings()
     assert dict(first) == values
     assert set(second.values()) == {8, None}
+
+
+def test_uuids_are_read_from_columns_of_texts_and_of_uuids(engine, metadata):
+    first, second = uuid.UUID("6f9619ff-8b86-d011-b42d-00c04fc964ff"), uuid.UUID(int=7)
+    columns = [sa.Column("id", sa.Uuid, primary_key=True), sa.Column("text", sa.Uuid(as_uuid=False))]
+    texts = sa.Table(name("texts"), metadata, *columns)
+    metadata.create_all(engine)
+    assert sa.inspect(engine).get_table_options(texts.name)["volary_shard_key"] == "id"
+    uuids = sa.Table(name("uuids"), metadata, *(column._copy() for column in columns))
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE TABLE {uuids.name} (id UUID, text UUID) WITH (shard_key = 'id')")
+        for table in (texts, uuids):
+            connection.execute(table.insert(), [{"id": first, "text": str(second)}, {"id": second, "text": None}])
+            assert connection.execute(table.select().where(table.c.id == first)).all() == [(first, str(second))]
+            assert connection.execute(table.select().where(table.c.text.is_(None))).all() == [(second, None)]
 
 
 def test_a_table_is_made_and_reflected_with_its_layout(engine, metadata):

@@ -184,8 +184,10 @@ def test_views_are_reflected_with_their_queries(engine, place):
     with engine.connect() as connection:
         connection.exec_driver_sql(f"CREATE TABLE {place}.t (k BIGINT, v VARCHAR)")
         connection.exec_driver_sql(f"CREATE VIEW {place}.v AS SELECT k FROM {place}.t")
+        connection.exec_driver_sql(f"COMMENT ON VIEW {place}.v IS 'the keys'")
     inspector = sa.inspect(engine)
     assert inspector.get_view_names(place) == ["v"]
+    assert inspector.get_table_comment("v", place) == {"text": "the keys"}
     assert inspector.get_view_definition("v", place) == f"SELECT k FROM {place}.t"
     with pytest.raises(exc.NoSuchTableError):
         inspector.get_view_definition("t", place)

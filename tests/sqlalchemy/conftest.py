@@ -28,8 +28,8 @@ def pytest_collection():
         gc.enable()
 
 
-# The suite asks about several tables at once in all combinations of kinds and scopes. There are no materialized views
-# and no temporary tables, so most combinations are the same question.
+# The suite asks about several tables at once in all combinations of kinds and scopes. The dialect reflects no
+# materialized views and no temporary tables, so most combinations are the same question.
 _SAME_QUESTIONS = re.compile(r"MATERIALIZED_VIEW|ObjectScope\.DEFAULT|ObjectKind\.(?!ANY).*ObjectScope\.TEMPORARY")
 
 

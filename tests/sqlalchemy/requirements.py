@@ -30,7 +30,7 @@ _INDEXES = _without(
 # A column has a default, but no generated value and no collation.
 _COLUMNS = _without("column_collation_reflection", "computed_columns", "identity_columns")
 
-# All sessions share all tables and views. Views store no rows.
+# The suite expects temporary tables in all connections of a pool. Views store no rows.
 _TABLES = _without(
     "create_temp_table_as",
     "has_temp_table",

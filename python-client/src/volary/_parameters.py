@@ -59,7 +59,7 @@ def rows_to_batches(rows: Sequence[Sequence[Any]]) -> list[pa.RecordBatch]:
 
 
 def _column(position: int, value: Any) -> pa.Array[Any]:
-    # A text is compared with columns of texts, too.
+    # The column may have the type UUID, or hold UUIDs as texts. A text can be compared with both.
     if isinstance(value, uuid.UUID):
         value = str(value)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -87,6 +88,8 @@ class Backend(Tables, SQLBackend, CanListCatalog, HasCurrentCatalog, HasCurrentD
     def _use(self, connection: Connection) -> None:
         self.con = connection
         self._leftovers = Leftovers(connection)
+        # The tables in memory that Ibis remembers were sent over an earlier connection, and dropped at its end.
+        self._memtables: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @classmethod
     def from_connection(cls, con: Connection, /) -> Backend:
@@ -216,11 +219,12 @@ class Backend(Tables, SQLBackend, CanListCatalog, HasCurrentCatalog, HasCurrentD
         """
         result, schema = self._run(expr, params, limit, options)
 
-        def batches() -> Iterator[pa.RecordBatch]:
+        # The generator holds the expression, so that the tables in memory that it reads stay on the server until then.
+        def batches(_: Any) -> Iterator[pa.RecordBatch]:
             with result:
                 yield from conform_batches(result.batches(), schema, chunk_size)
 
-        return pa.RecordBatchReader.from_batches(schema, batches())
+        return pa.RecordBatchReader.from_batches(schema, batches(expr))
 
     def execute(
         self, expr: Any, /, *, params: Mapping[Any, Any] | None = None, limit: int | str | None = None, **options: Any

@@ -8,7 +8,10 @@ import sqlglot.expressions as sge
 from ibis.backends.sql.dialects import DataFusion
 from sqlglot.dialects.dialect import rename_func
 
-_TYPES = sge.DataType.Type
+from .._sqlglot import BITWISE, TRANSFORMS, TYPE_NAMES
+
+# Functions whose arguments are no list of expressions with commas.
+_WITH_SYNTAX = frozenset({"CAST", "EXTRACT", "OVERLAY", "POSITION", "STRING_AGG", "SUBSTRING", "TRIM", "TRY_CAST"})
 
 
 def _unnest(generator: Any, expression: Any) -> str:
@@ -29,24 +32,30 @@ class Volary(DataFusion):
     # The names of table functions count as they are written, and all of them are written in lower case.
     NORMALIZE_FUNCTIONS = "lower"
 
+    class Parser(DataFusion.Parser):
+        """Reads SQL that a user has written, so that the same is sent to the server.
+
+        All functions are unknown ones, except those with a syntax of their own. Otherwise, sqlglot would write
+        `to_char(t, '%Y')` as `to_char(t, 'YYYY')`, and `^`, the exclusive or of bits, as a power.
+        """
+
+        FUNCTIONS: Any = {}  # noqa: RUF012  # as sqlglot declares it
+        FUNCTION_PARSERS: Any = {  # noqa: RUF012
+            name: parse for name, parse in DataFusion.Parser.FUNCTION_PARSERS.items() if name in _WITH_SYNTAX
+        }
+        BITWISE: Any = {**DataFusion.Parser.BITWISE, **BITWISE}  # noqa: RUF012
+        EXPONENT: Any = {}  # noqa: RUF012
+        # Keeps the keys of MAP {…} as they are, which tells them from the names in {…}.
+        MAP_KEYS_ARE_ARBITRARY_EXPRESSIONS = True
+
     class Generator(DataFusion.Generator):
         """Writes expressions as SQL."""
 
-        TYPE_MAPPING = {  # noqa: RUF012  # as sqlglot declares it
-            **DataFusion.Generator.TYPE_MAPPING,
-            _TYPES.TINYINT: "TINYINT",
-            _TYPES.UTINYINT: "TINYINT UNSIGNED",
-            _TYPES.USMALLINT: "SMALLINT UNSIGNED",
-            _TYPES.UINT: "INTEGER UNSIGNED",
-            _TYPES.UBIGINT: "BIGINT UNSIGNED",
-            _TYPES.FLOAT: "REAL",
-            _TYPES.DOUBLE: "DOUBLE",
-            _TYPES.VARBINARY: "BYTEA",
-        }
+        TYPE_MAPPING = {**DataFusion.Generator.TYPE_MAPPING, **TYPE_NAMES}  # noqa: RUF012  # as sqlglot declares it
         TRANSFORMS = {  # noqa: RUF012  # as sqlglot declares it
             # Without the rule for SELECT, which would replace QUALIFY.
             **{key: rule for key, rule in DataFusion.Generator.TRANSFORMS.items() if key is not sge.Select},
-            sge.BitwiseXor: lambda self, e: self.binary(e, "^"),
+            **TRANSFORMS,
             sge.CurrentDate: lambda self, e: "CURRENT_DATE",
             sge.Explode: _unnest,
             sge.Interval: _interval,

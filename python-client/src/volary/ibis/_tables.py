@@ -36,7 +36,7 @@ class Tables(CanCreateDatabase, DirectPyArrowExampleLoader):
     _leftovers: _memtables.Leftovers
     _run_statement: Any
     _run_pre_execute_hooks: Any
-    _build_insert_from_table: Any
+    _get_columns_to_insert: Any
     get_schema: Any
     _database_of: Any
 
@@ -70,7 +70,9 @@ class Tables(CanCreateDatabase, DirectPyArrowExampleLoader):
         if obj is None and schema is None:
             raise com.IbisInputError("create_table needs `obj` or `schema`")
         if temp:
-            raise com.UnsupportedOperationError("Volary has no temporary tables")
+            raise com.UnsupportedOperationError(
+                "create_table creates no temporary tables; raw_sql('CREATE TEMPORARY TABLE …') does"
+            )
         schema = None if schema is None else ibis.schema(schema)
         columns = [sort_key] if isinstance(sort_key, str) else sort_key
         layout = {
@@ -177,8 +179,9 @@ class Tables(CanCreateDatabase, DirectPyArrowExampleLoader):
         if isinstance(obj, ir.Expr) and not isinstance(obj.op(), ops.InMemoryTable):
             expression = obj.as_table()
             self._run_pre_execute_hooks(expression)
-            query = self._build_insert_from_table(target=name, source=expression, db=place)
-            self._run_statement(query.sql(self.compiler.dialect))
+            columns = self._get_columns_to_insert(target=name, source=expression, db=place, catalog=None)
+            names = ", ".join(map(quoted, columns))
+            self._run_statement(f"INSERT INTO {_name(place, name)} ({names}) {self.compile(expression)}")
             return
         reader = _reader(obj, None)
         wanted = list(self.get_schema(name, database=place).names)

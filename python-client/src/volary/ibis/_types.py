@@ -24,7 +24,8 @@ class VolaryType(DataFusionType):
     def _from_ibis_String(cls, dtype: Any) -> Any:
         return sge.DataType(this=_TYPES.VARCHAR)
 
-    # Volary has no types of their own for these values. Ibis keeps the type of the expression.
+    # Values of these types are texts for Ibis, which keeps the type of the expression. A column of the server's type
+    # UUID is read as text, too.
     _from_ibis_JSON = _from_ibis_UUID = _from_ibis_INET = _from_ibis_MACADDR = _from_ibis_String
 
     @classmethod

@@ -10,7 +10,11 @@ from sqlalchemy.exc import CompileError
 from sqlalchemy.sql import compiler, schema
 
 # Types that a shard key may have. A primary key of another type does not become the shard key.
-_KEY_TYPES = (sqltypes.Integer, sqltypes.String, sqltypes.Date, sqltypes.DateTime, sqltypes.LargeBinary)
+_KEY_TYPES = (
+    *(sqltypes.Integer, sqltypes.String, sqltypes.Date, sqltypes.DateTime, sqltypes.LargeBinary),
+    # SQLAlchemy 1.4 has no such type.
+    *((sqltypes.Uuid,) if hasattr(sqltypes, "Uuid") else ()),
+)
 # Python's times have microseconds.
 _DIGITS = 6
 

@@ -22,7 +22,7 @@ from ._context import VolaryExecutionContext
 from ._ddl import VolaryDDLCompiler, VolaryIdentifierPreparer, VolaryTypeCompiler
 from ._questions import driver_of
 from ._reflection import Reflection
-from ._types import Date, Double, Exact, Interval, Time, UtcDateTime
+from ._types import Date, Double, Exact, Interval, Time, UtcDateTime, Uuid
 
 if TYPE_CHECKING:
     from sqlalchemy.engine.interfaces import ConnectArgsType, DBAPIConnection, IsolationLevel
@@ -56,6 +56,8 @@ class VolaryDialect(Reflection):
         sqltypes.Interval: Interval,
         sqltypes.Numeric: Exact,
         sqltypes.Time: Time,
+        # SQLAlchemy 1.4 has no such type.
+        **({sqltypes.Uuid: Uuid} if hasattr(sqltypes, "Uuid") else {}),
     }
     supports_native_boolean = True
     supports_native_decimal = True

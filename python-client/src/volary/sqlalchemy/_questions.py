@@ -57,12 +57,7 @@ class Questions:
     def objects(self, schema: str | None, names: Names) -> dict[str, bool]:
         """Returns the tables and views that exist, and whether each is a view."""
 
-        def ask() -> dict[str, bool]:
-            query = "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = {schema}{names}"
-            rows = self._rows(query, schema, names, "table_name")
-            return {str(name): kind == "VIEW" for name, kind in rows}
-
-        return self._remember(("objects", schema, names), ask)
+        return {str(row.table_name): row.table_type == "VIEW" for row in self._listed(schema, names)}
 
     def view_definition(self, schema: str | None, name: str) -> str | None:
         """Returns the query of a view. None for tables and system tables, and if there is no view of this name."""
@@ -155,9 +150,11 @@ class Questions:
         return _foreign_keys(rows, referred)
 
     def comments(self, schema: str | None, names: Names) -> dict[str, dict[str, str]]:
-        """Returns the comments of tables."""
+        """Returns the comments on tables and views."""
         return {
-            str(row.name): {"text": str(row.comment)} for row in self._layouts(schema, names) if row.comment is not None
+            str(row.table_name): {"text": str(row.comment)}
+            for row in self._listed(schema, names)
+            if row.comment is not None
         }
 
     def options(self, schema: str | None, names: Names) -> dict[str, dict[str, Any]]:
@@ -175,11 +172,14 @@ class Questions:
             options[str(row.name)] = {name: value for name, value in given.items() if value is not None}
         return options
 
-    def _layouts(self, schema: str | None, names: Names) -> list[Any]:
+    def _listed(self, schema: str | None, names: Names) -> list[Any]:
         query = (
-            "SELECT name, kind, shard_key, shards, sort_key, comment FROM system.tables "
-            "WHERE schema_name = {schema}{names}"
+            "SELECT table_name, table_type, comment FROM information_schema.tables WHERE table_schema = {schema}{names}"
         )
+        return self._remember(("listed", schema, names), lambda: self._rows(query, schema, names, "table_name"))
+
+    def _layouts(self, schema: str | None, names: Names) -> list[Any]:
+        query = "SELECT name, kind, shard_key, shards, sort_key FROM system.tables WHERE schema_name = {schema}{names}"
         return self._remember(("layouts", schema, names), lambda: self._rows(query, schema, names, "name"))
 
     def _constraints(self, schema: str | None, names: Names) -> dict[str, dict[str, _Constraint]]:

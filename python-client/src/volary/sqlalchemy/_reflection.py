@@ -156,7 +156,7 @@ def _of_tables(
     from sqlalchemy.engine.reflection import ObjectKind, ObjectScope
 
     if ObjectScope.DEFAULT not in scope:
-        return []  # there are no temporary tables
+        return []  # temporary tables are not reflected
     questions = Questions(connection, kw)
     names = tuple(sorted(filter_names)) if filter_names and len(filter_names) <= _MOST_NAMES else None
     wanted = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
     _Float: TypeAlias = sqltypes.Float[Any]
     _Span: TypeAlias = sqltypes.TypeEngine[datetime.timedelta]
     _AnyType: TypeAlias = sqltypes.TypeEngine[Any]
+    _Uuid: TypeAlias = sqltypes.Uuid[Any]
 else:
-    # The types of SQLAlchemy 1.4, which Superset needs, take no parameters.
+    # The types of SQLAlchemy 1.4, which Superset needs, take no parameters. It has no type for UUIDs.
     _Numeric, _Float, _Span, _AnyType = sqltypes.Numeric, sqltypes.Float, sqltypes.TypeEngine, sqltypes.TypeEngine
+    _Uuid = getattr(sqltypes, "Uuid", sqltypes.TypeEngine)
 
 EPOCH = datetime.datetime(1970, 1, 1)
 """The time that represents an interval of length zero."""
@@ -215,5 +218,23 @@ class Double(_Float):
 
         def process(value: Any) -> float | None:
             return None if value is None else float(value)
+
+        return process
+
+
+class Uuid(_Uuid):
+    """UUIDs. SQLAlchemy creates columns of texts for them, but a table may have a column of UUIDs, too.
+
+    `volary.dbapi` returns texts of the former and objects of Python's `uuid.UUID` of the latter.
+    """
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any] | None:
+        """Returns a function that converts both to what the type asks for."""
+
+        def process(value: Any) -> Any:
+            if value is None:
+                return None
+            found = value if isinstance(value, uuid.UUID) else uuid.UUID(value)
+            return found if self.as_uuid else str(found)
 
         return process

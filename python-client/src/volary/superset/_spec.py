@@ -204,11 +204,18 @@ class VolaryEngineSpec(BasicParametersMixin, BaseEngineSpec):
 
     @classmethod
     def df_to_sql(cls, database: Any, table: Table, df: Any, to_sql_kwargs: dict[str, Any]) -> None:
-        """Writes an uploaded file into a table, in one write: all rows are kept, or none."""
+        """Writes an uploaded file into a table, in one write: all rows are kept, or none.
+
+        Raises `ValueError` only if the table exists, and must not.
+        """
         if to_sql_kwargs.get("index"):
             df = df.reset_index(names=to_sql_kwargs.get("index_label"))
         modes = {"fail": "create", "replace": "replace", "append": "create_append"}
-        rows = pa.Table.from_pandas(df, preserve_index=False).replace_schema_metadata(None)
+        try:
+            rows = pa.Table.from_pandas(df, preserve_index=False).replace_schema_metadata(None)
+        except pa.ArrowInvalid as error:
+            # It is a ValueError, which Superset takes to mean that the table exists.
+            raise SupersetException(f"The rows cannot be written: {error}") from error
         with (
             cls.get_engine(database, catalog=table.catalog, schema=table.schema) as engine,
             engine.connect() as connection,
@@ -259,7 +266,7 @@ class VolaryEngineSpec(BasicParametersMixin, BaseEngineSpec):
     @classmethod
     def get_cancel_query_id(cls, cursor: Any, query: Any) -> str | None:
         """Returns the id of the session, because the queries that it is going to run have no ids yet."""
-        # The statement finds itself by its parameter, which no other statement has.
+        # The statement finds itself by a mark in its text, which no other statement has.
         mark = str(uuid4())
         cursor.execute(f"SELECT session_id FROM system.queries WHERE statement LIKE '%{mark}%'")
         # All rows are read, so that this statement has ended when the session's queries are listed.

@@ -7,17 +7,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 
-_TYPE = exp.DataType.Type
-
-
-def _struct(generator: Any, expression: exp.Struct) -> str:
-    """Writes `{'a': 1}` as a call, because PostgreSQL has no such literals."""
-    arguments = []
-    for item in expression.expressions:
-        if not isinstance(item, exp.PropertyEQ):
-            return str(generator.function_fallback_sql(expression))
-        arguments += [exp.Literal.string(item.name), item.expression]
-    return str(generator.func("named_struct", *arguments))
+from .._sqlglot import BITWISE, TRANSFORMS, TYPE_NAMES
 
 
 class Volary(Postgres):
@@ -33,21 +23,16 @@ class Volary(Postgres):
         """Reads all functions as unknown ones, except those with a syntax of their own."""
 
         FUNCTIONS: Any = {}  # noqa: RUF012  # as sqlglot declares it
+        BITWISE: Any = {**Postgres.Parser.BITWISE, **BITWISE}  # noqa: RUF012
+        EXPONENT: Any = {}  # noqa: RUF012
+        # Keeps the keys of MAP {…} as they are, which tells them from the names in {…}.
+        MAP_KEYS_ARE_ARBITRARY_EXPRESSIONS = True
 
     class Generator(Postgres.Generator):
         """Writes types and casts as Volary has them."""
 
-        TYPE_MAPPING: Any = {  # noqa: RUF012
-            **Postgres.Generator.TYPE_MAPPING,
-            _TYPE.TINYINT: "TINYINT",
-            _TYPE.UTINYINT: "TINYINT UNSIGNED",
-            _TYPE.USMALLINT: "SMALLINT UNSIGNED",
-            _TYPE.UINT: "INTEGER UNSIGNED",
-            _TYPE.UBIGINT: "BIGINT UNSIGNED",
-            _TYPE.FLOAT: "REAL",
-            _TYPE.DOUBLE: "DOUBLE",
-        }
+        TYPE_MAPPING: Any = {**Postgres.Generator.TYPE_MAPPING, **TYPE_NAMES}  # noqa: RUF012
         TRANSFORMS: Any = {  # noqa: RUF012
             **{kind: write for kind, write in Postgres.Generator.TRANSFORMS.items() if kind is not exp.TryCast},
-            exp.Struct: _struct,
+            **TRANSFORMS,
         }

@@ -3,14 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import agate
-
-    from .connections import Handle
-
-_REMARKS = b"ARROW:FLIGHT:SQL:REMARKS"
 
 # `stats:…` are columns that dbt turns into the statistics of a table.
 _QUERY = """
@@ -19,12 +11,12 @@ select
     c.table_schema as table_schema,
     c.table_name as table_name,
     case t.table_type when 'VIEW' then 'VIEW' else 'BASE TABLE' end as table_type,
-    s.comment as table_comment,
+    t.comment as table_comment,
     s.owner as table_owner,
     c.column_name as column_name,
     c.ordinal_position as column_index,
     c.data_type as column_type,
-    cast(null as varchar) as column_comment,
+    c.comment as column_comment,
     'Rows' as "stats:rows:label",
     s.rows as "stats:rows:value",
     'The number of rows of the table' as "stats:rows:description",
@@ -61,27 +53,6 @@ def catalog_query(schemas: Iterable[str], names: Iterable[str] | None = None) ->
     if names is not None:
         condition += f" and lower(c.table_name) in ({_literals(names)})"
     return _QUERY.format(condition=condition)
-
-
-def with_column_comments(table: agate.Table, handle: Handle) -> agate.Table:
-    """Fills in the comments of columns, which no table of `information_schema` has. Only tables have comments."""
-    from dbt_common.clients.agate_helper import table_from_rows
-
-    tables = {(row["table_schema"], row["table_name"]) for row in table.rows if row["table_type"] == "BASE TABLE"}
-    comments = {}
-    for schema, name in tables:
-        for field in handle.table_schema(name, schema):
-            if (comment := (field.metadata or {}).get(_REMARKS)) is not None:
-                comments[schema, name, field.name] = comment.decode()
-    if not comments:
-        return table
-    position = table.column_names.index("column_comment")
-    rows = []
-    for row in table.rows:
-        values = list(row.values())
-        values[position] = comments.get((row["table_schema"], row["table_name"], row["column_name"]))
-        rows.append(values)
-    return table_from_rows(rows, table.column_names, text_only_columns=["column_comment"])
 
 
 def _literals(names: Iterable[str]) -> str:

@@ -38,10 +38,6 @@ class Handle:
         self._cursor = self._connection.cursor()
         return self._cursor
 
-    def table_schema(self, table: str, schema: str) -> pa.Schema:
-        """Returns the columns of a table or view, with their comments."""
-        return self._connection.adbc_get_table_schema(table, db_schema_filter=schema)
-
     def cancel(self) -> None:
         """Cancels the statement that runs. Any thread may call this."""
         if (cursor := self._cursor) is not None:

@@ -12,7 +12,7 @@ from dbt.adapters.sql import SQLAdapter
 from dbt_common.contracts.constraints import ColumnLevelConstraint, ConstraintType
 from dbt_common.exceptions import DbtRuntimeError
 
-from .catalog import catalog_query, with_column_comments
+from .catalog import catalog_query
 from .column import VolaryColumn
 from .connections import VolaryConnectionManager
 from .relation import VolaryRelation
@@ -179,7 +179,7 @@ class VolaryAdapter(SQLAdapter):
 
     def _catalog(self, schemas: set[str], names: set[str] | None = None) -> agate.Table:
         _, table = self.execute(catalog_query(schemas, names), fetch=True)
-        return with_column_comments(table, self.connections.get_thread_connection().handle)
+        return table
 
     # Incremental models
 

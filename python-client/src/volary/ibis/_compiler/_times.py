@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from typing import Any
 
@@ -207,6 +208,9 @@ class Times:
         """Returns how many units have begun since the start of 1970, or since midnight."""
         epoch = self._part("epoch", self.f.anon.date_trunc(unit, arg))
         microseconds = self.cast(self.f.round(epoch * 1_000_000), dt.int64)
+        if unit == "week":
+            # 1970 began on a Thursday. Counted from the Monday before it, the beginnings of weeks are whole weeks.
+            microseconds = sge.paren(microseconds + 3 * _MICROSECONDS["day"])
         return sge.Div(this=microseconds, expression=sge.convert(_MICROSECONDS[unit]), typed=True)
 
     # Intervals.
@@ -234,7 +238,7 @@ def _unit_name(part: Any) -> str:
 def _format(text: Any) -> Any:
     """Returns a format of strftime as the server spells it: its `%f` are nanoseconds instead of microseconds."""
     if isinstance(text, sge.Literal) and text.is_string:
-        return sge.convert(text.name.replace("%f", "%6f"))
+        return sge.convert(re.sub("%[%f]", lambda found: "%6f" if found[0] == "%f" else found[0], text.name))
     return text
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ibis.backends.sql.compilers.base import SQLGlotCompiler
+from ibis.backends.sql.compilers.base import FuncGen, SQLGlotCompiler
 from ibis.backends.sql.compilers.datafusion import DataFusionCompiler
+from ibis.backends.sql.dialects import DataFusion
 
 from .._dialect import Volary
 from .._types import VolaryType
@@ -38,3 +39,9 @@ class VolaryCompiler(Text, Times, Lists, Aggregates, Relations, Values, DataFusi
         *_times.UNSUPPORTED,
         *_values.UNSUPPORTED,
     )
+
+    def __init__(self) -> None:
+        super().__init__()
+        # The parser of the dialect knows no functions, because it reads what users have written. Rules call the
+        # functions that the one of DataFusion knows.
+        self.f = FuncGen(dialect=DataFusion, copy=self.copy_func_args)

@@ -2,7 +2,8 @@
     so nothing has to be renamed. -#}
 
 {% macro volary__create_table_as(temporary, relation, sql) -%}
-  {#- There are no temporary tables: those of dbt are tables with names of their own, which are dropped after use. -#}
+  {#- What dbt calls a temporary table is one with a name of its own in the model's schema, where dbt looks for its
+      columns. It is dropped after use. -#}
   {%- set contract = config.get('contract') -%}
   {%- if contract and contract.enforced and not temporary -%}
     {{ get_assert_columns_equivalent(sql) }}

@@ -53,6 +53,10 @@
     {{ get_assert_columns_equivalent(sql) }}
   {%- endif -%}
   {%- set dest_columns = process_schema_changes(on_schema_change, temp_relation, existing_relation) -%}
+  {%- if contract and contract.enforced and on_schema_change != 'ignore' -%}
+    {#- The table was replaced if its columns have changed. The new rows must pass its checks, too. -#}
+    {{ volary__add_lost_constraints(target_relation) }}
+  {%- endif -%}
   {%- if not dest_columns -%}
     {%- set dest_columns = adapter.get_columns_in_relation(existing_relation) -%}
   {%- endif -%}
