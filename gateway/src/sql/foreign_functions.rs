@@ -137,7 +137,7 @@ fn rewrite_call(function: &mut Function) -> Result<Option<Expr>> {
         let part = call("date_part", vec![text(part), time.clone()]);
         return Ok(Some(match name.as_str() {
             // In JDBC and ODBC, the week begins with day 1.
-            "dayofweek" => binary(part, BinaryOperator::Plus, number("1")),
+            "dayofweek" => nested(binary(part, BinaryOperator::Plus, number("1"))),
             // There, a second has no fraction.
             "second" => {
                 let whole = call("floor", vec![part]);
@@ -148,11 +148,12 @@ fn rewrite_call(function: &mut Function) -> Result<Option<Expr>> {
     }
     Ok(match (name.as_str(), arguments.as_slice()) {
         ("user", []) => Some(call("current_user", Vec::new())),
-        ("mod", [dividend, divisor]) => Some(binary(
+        // The parentheses stay around the operators when the text of a view is written.
+        ("mod", [dividend, divisor]) => Some(nested(binary(
             nested(dividend.clone()),
             BinaryOperator::Modulo,
             nested(divisor.clone()),
-        )),
+        ))),
         ("locate", [part, whole]) => Some(call("strpos", vec![whole.clone(), part.clone()])),
         ("space", [count]) => Some(call("repeat", vec![text(" "), count.clone()])),
         ("isnull", [value, other]) => Some(call("coalesce", vec![value.clone(), other.clone()])),
@@ -356,9 +357,9 @@ mod tests {
             ("current_schema", "current_schema()"),
             ("CONVERT(x, VARCHAR(3))", "CAST(x AS VARCHAR(3))"),
             ("{fn CONVERT(x, SQL_BIGINT)}", "CAST(x AS BIGINT)"),
-            ("{fn DAYOFWEEK(x)}", "date_part('dow', x) + 1"),
+            ("{fn DAYOFWEEK(x)}", "(date_part('dow', x) + 1)"),
             ("{fn LOCATE('a', x)}", "strpos(x, 'a')"),
-            ("MOD(a + 1, b)", "(a + 1) % (b)"),
+            ("MOD(a + 1, b)", "((a + 1) % (b))"),
             (
                 "LISTAGG(x, ',') WITHIN GROUP (ORDER BY y DESC)",
                 "string_agg(x, ',' ORDER BY y DESC)",
