@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 use volary_flight_proto::{Error, Result};
 
 use super::names::{identifier, name_in_public};
-use super::syntax::{call, cast, parse_data_type};
+use super::syntax::{binary, call, cast, nested, parse_data_type};
 
 /// Functions with another name, and the same arguments.
 const NAMES: [(&str, &str); 16] = [
@@ -317,18 +317,6 @@ fn odbc_type(name: &str) -> Result<DataType> {
     }
     .to_owned();
     parse_data_type(&plain).map_err(|_| Error::invalid(format!("there is no type {name}")))
-}
-
-fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
-    Expr::BinaryOp {
-        left: Box::new(left),
-        op,
-        right: Box::new(right),
-    }
-}
-
-fn nested(expression: Expr) -> Expr {
-    Expr::Nested(Box::new(expression))
 }
 
 fn text(text: &str) -> Expr {

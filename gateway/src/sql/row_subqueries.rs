@@ -2,23 +2,58 @@
 //! rewritten to what it plans.
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, FunctionArguments, GroupByExpr, JoinConstraint, JoinOperator,
-    OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor, Value,
+    BinaryOperator, Expr, FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident,
+    JoinConstraint, JoinOperator, OrderByExpr, OrderByKind, Query, Select, SelectFlavor,
+    SelectItem, SetExpr, TableFactor, TableWithJoins, Value,
 };
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::names::{identifier, name_in_public};
-use super::syntax::parse_expression;
+use super::syntax::{binary, call, nested, parse_expression, parse_query};
+use super::visit::{QueryVisitor, visit_node};
 
 /// The name of the derived table that has the rows of a subquery.
 pub(crate) const ROWS: &str = "__rows";
+
+/// The name of the column of an array's elements.
+const ELEMENT: &str = "__element";
+
+/// Maximum number of expressions that may be copied in one statement.
+const MAX_COPIES: usize = 200_000;
+
+/// Largest number of copies of an expression in what takes the place of a comparison.
+const COPIES_OF_EACH: usize = 3;
+
+/// Counts the expressions that are copied. Comparisons within each other multiply: each copy of the
+/// outer one contains all copies of the inner one.
+#[derive(Debug, Default)]
+pub(super) struct CopyCount(usize);
+
+impl CopyCount {
+    fn add(&mut self, comparison: &Expr) -> Result<()> {
+        visit_node(comparison, self)
+    }
+}
+
+impl QueryVisitor for CopyCount {
+    fn expression(&mut self, _: &Expr) -> Result<()> {
+        self.0 += COPIES_OF_EACH;
+        if self.0 > MAX_COPIES {
+            return Err(Error::invalid(
+                "the statement compares rows with subqueries too often, or within each other; join the subqueries",
+            )
+            .with_sqlstate(SqlState::StatementTooComplex));
+        }
+        Ok(())
+    }
+}
 
 /// Rewrites `(a, b) IN (SELECT …)` in the conditions of a SELECT to EXISTS. A condition that is
 /// NULL leaves out the same rows as one that is false, so the planner can make it a join.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for a subquery with another number of columns.
-pub(super) fn rewrite_conditions(select: &mut Select) -> Result<()> {
+/// `INVALID_ARGUMENT` for a subquery with another number of columns, and for too many comparisons.
+pub(super) fn rewrite_conditions(select: &mut Select, copies: &mut CopyCount) -> Result<()> {
     let joins = select.from.iter_mut().flat_map(|from| &mut from.joins);
     let of_joins = joins.filter_map(|join| condition_of(&mut join.join_operator));
     let conditions = of_joins
@@ -26,7 +61,7 @@ pub(super) fn rewrite_conditions(select: &mut Select) -> Result<()> {
         .chain(&mut select.having)
         .chain(&mut select.qualify);
     for condition in conditions {
-        rewrite_condition(condition)?;
+        rewrite_condition(condition, copies)?;
     }
     Ok(())
 }
@@ -47,23 +82,24 @@ fn condition_of(operator: &mut JoinOperator) -> Option<&mut Expr> {
     }
 }
 
-fn rewrite_condition(condition: &mut Expr) -> Result<()> {
+fn rewrite_condition(condition: &mut Expr, copies: &mut CopyCount) -> Result<()> {
     match condition {
-        Expr::Nested(inner) => rewrite_condition(inner),
+        Expr::Nested(inner) => rewrite_condition(inner, copies),
         Expr::BinaryOp {
             left,
             op: BinaryOperator::And | BinaryOperator::Or,
             right,
         } => {
-            rewrite_condition(left)?;
-            rewrite_condition(right)
+            rewrite_condition(left, copies)?;
+            rewrite_condition(right, copies)
         }
         other => {
             if let Some(membership) = Membership::of(other)? {
                 *other = if membership.is_negated {
-                    parse_expression(&format!("NOT {}", membership.may_exist()))?
+                    copies.add(other)?;
+                    not_exists(membership.equal_or_null_rows()?)
                 } else {
-                    parse_expression(&membership.exists())?
+                    exists(membership.equal_rows()?)
                 };
             }
             Ok(())
@@ -76,24 +112,17 @@ fn rewrite_condition(condition: &mut Expr) -> Result<()> {
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for a subquery with another number of columns, for other comparisons of rows
-/// with a subquery, and for an order of an array that is not known outside of the subquery.
-pub(super) fn rewrite(expression: &mut Expr) -> Result<()> {
+/// with a subquery, for too many comparisons, and for an order of an array that is not known
+/// outside of the subquery.
+pub(super) fn rewrite(expression: &mut Expr, copies: &mut CopyCount) -> Result<()> {
     if let Some(membership) = Membership::of(expression)? {
-        let (is_in, is_not_in) = if membership.is_negated {
-            ("false", "true")
-        } else {
-            ("true", "false")
-        };
-        *expression = parse_expression(&format!(
-            "CASE WHEN {} THEN {is_in} WHEN {} THEN NULL ELSE {is_not_in} END",
-            membership.exists(),
-            membership.may_exist()
-        ))?;
+        copies.add(expression)?;
+        *expression = membership.value()?;
     } else if let Expr::Function(function) = expression
         && let FunctionArguments::Subquery(rows) = &function.args
         && name_in_public(&function.name).as_deref() == Some("array")
     {
-        *expression = parse_expression(&array_of(rows)?)?;
+        *expression = array_of(rows)?;
     }
     Ok(())
 }
@@ -167,47 +196,119 @@ impl Membership {
         }))
     }
 
-    /// Returns the test of whether the row is equal to one of the subquery.
-    fn exists(&self) -> String {
-        self.exists_where(|field, column| format!("{column} = ({field})"))
+    /// Returns TRUE, FALSE or NULL, as SQL defines the comparison.
+    fn value(&self) -> Result<Expr> {
+        let (is_in, is_not_in) = if self.is_negated {
+            ("false", "true")
+        } else {
+            ("true", "false")
+        };
+        let mut value = parse_expression(&format!(
+            "CASE WHEN true THEN {is_in} WHEN true THEN NULL ELSE {is_not_in} END"
+        ))?;
+        if let Expr::Case { conditions, .. } = &mut value
+            && let [first, second] = conditions.as_mut_slice()
+        {
+            first.condition = exists(self.equal_rows()?);
+            second.condition = exists(self.equal_or_null_rows()?);
+        }
+        Ok(value)
     }
 
-    /// Returns the test of whether the row is equal to one of the subquery, or would be if NULLs
-    /// had values.
-    fn may_exist(&self) -> String {
-        self.exists_where(|field, column| {
-            format!("({column} = ({field}) OR {column} IS NULL OR ({field}) IS NULL)")
+    /// Returns the query of the rows that are equal to the row.
+    fn equal_rows(&self) -> Result<Box<Query>> {
+        self.rows_where(equal)
+    }
+
+    /// Returns the query of the rows that are equal to the row, or would be if NULLs had values.
+    fn equal_or_null_rows(&self) -> Result<Box<Query>> {
+        let is_null = |value: Expr| Expr::IsNull(Box::new(value));
+        self.rows_where(|column, field| {
+            let column_is_null = is_null(column.clone());
+            let field_is_null = is_null(nested(field.clone()));
+            let is_equal = equal(column, field);
+            nested(or(or(is_equal, column_is_null), field_is_null))
         })
     }
 
-    fn exists_where(&self, condition: impl Fn(&Expr, &str) -> String) -> String {
+    /// Returns the query of the rows for which a condition holds on each column and the field of the
+    /// row at the same position.
+    fn rows_where(&self, condition: impl Fn(Expr, &Expr) -> Expr) -> Result<Box<Query>> {
         if let Some((select, columns)) = plain_columns(&self.rows, &self.fields) {
-            let conditions = self.fields.iter().zip(columns);
-            let conditions =
-                conditions.map(|(field, column)| condition(field, &column.to_string()));
-            let own = select.selection.iter().map(|own| format!("({own})"));
-            let conditions: Vec<_> = own.chain(conditions).collect();
-            let from: Vec<_> = select.from.iter().map(ToString::to_string).collect();
-            return format!(
-                "EXISTS (SELECT 1 FROM {} WHERE {})",
-                from.join(", "),
-                conditions.join(" AND ")
-            );
+            let own = select.selection.iter().cloned().map(nested);
+            let columns = columns.into_iter().cloned().zip(&self.fields);
+            let conditions = columns.map(|(column, field)| condition(column, field));
+            return select_one(select.from.clone(), own.chain(conditions));
         }
-        let columns: Vec<_> = (0..self.fields.len())
-            .map(|number| format!("\"__column_{number}\""))
+        let names: Vec<_> = (0..self.fields.len())
+            .map(|number| format!("__column_{number}"))
             .collect();
-        let conditions = self.fields.iter().zip(&columns);
-        let conditions: Vec<_> = conditions
-            .map(|(field, column)| condition(field, &format!("\"{ROWS}\".{column}")))
-            .collect();
-        format!(
-            "EXISTS (SELECT 1 FROM ({}) AS \"{ROWS}\" ({}) WHERE {})",
-            self.rows,
-            columns.join(", "),
-            conditions.join(" AND ")
-        )
+        let from = derived_table(self.rows.clone(), &names)?;
+        let columns = names.iter().zip(&self.fields);
+        let conditions = columns.map(|(name, field)| condition(column_of_rows(name), field));
+        select_one(from, conditions)
     }
+}
+
+fn exists(subquery: Box<Query>) -> Expr {
+    Expr::Exists {
+        subquery,
+        negated: false,
+    }
+}
+
+fn not_exists(subquery: Box<Query>) -> Expr {
+    Expr::Exists {
+        subquery,
+        negated: true,
+    }
+}
+
+fn equal(column: Expr, field: &Expr) -> Expr {
+    binary(column, BinaryOperator::Eq, nested(field.clone()))
+}
+
+fn or(left: Expr, right: Expr) -> Expr {
+    binary(left, BinaryOperator::Or, right)
+}
+
+/// Returns `SELECT 1 FROM … WHERE …`.
+fn select_one(
+    from: Vec<TableWithJoins>,
+    conditions: impl Iterator<Item = Expr>,
+) -> Result<Box<Query>> {
+    let mut query = parse_query("SELECT 1")?;
+    if let SetExpr::Select(select) = query.body.as_mut() {
+        select.from = from;
+        select.selection = conditions.reduce(|all, next| binary(all, BinaryOperator::And, next));
+    }
+    Ok(query)
+}
+
+/// Returns the FROM of a derived table that has the rows of a query, and columns of these names.
+fn derived_table(rows: Query, names: &[String]) -> Result<Vec<TableWithJoins>> {
+    // The names are Volary's own. What a user has written never becomes text here, because sqlparser
+    // does not print all of it as it was.
+    let names = names.join("\", \"");
+    let mut query = parse_query(&format!(
+        "SELECT 1 FROM (SELECT 1) AS \"{ROWS}\" (\"{names}\")"
+    ))?;
+    let SetExpr::Select(select) = query.body.as_mut() else {
+        return Err(Error::internal("a SELECT is not read as one"));
+    };
+    let mut from = std::mem::take(&mut select.from);
+    if let Some(table) = from.first_mut()
+        && let TableFactor::Derived { subquery, .. } = &mut table.relation
+    {
+        **subquery = rows;
+    }
+    Ok(from)
+}
+
+/// Returns a column of the derived table.
+fn column_of_rows(name: &str) -> Expr {
+    let parts = [ROWS, name].map(|part| Ident::with_quote('"', part));
+    Expr::CompoundIdentifier(parts.to_vec())
 }
 
 /// Returns the columns and the FROM of a query that is only a filter of tables. Its conditions may
@@ -218,7 +319,7 @@ fn plain_columns<'a>(rows: &'a Query, fields: &[Expr]) -> Option<(&'a Select, Ve
     let SetExpr::Select(select) = rows.body.as_ref() else {
         return None;
     };
-    if !is_filter(rows, select) {
+    if !is_filter(rows, select) || select.from.is_empty() {
         return None;
     }
     let mut tables = Vec::new();
@@ -253,21 +354,35 @@ fn plain_columns<'a>(rows: &'a Query, fields: &[Expr]) -> Option<(&'a Select, Ve
     Some((select, columns.collect::<Option<_>>()?))
 }
 
-/// Returns whether a query has only a FROM, a WHERE and a list of columns, beside an ORDER BY.
+/// Returns whether a query has only a FROM, a WHERE and a list of columns, beside an ORDER BY. Its
+/// FETCH and TOP may not be rewritten to LIMIT yet.
 fn is_filter(query: &Query, select: &Select) -> bool {
-    let is_grouped = !matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty());
     query.with.is_none()
         && query.limit_clause.is_none()
+        && query.fetch.is_none()
+        && query.pipe_operators.is_empty()
         && select.distinct.is_none()
-        && !is_grouped
+        && select.top.is_none()
+        && select.lateral_views.is_empty()
+        && select.prewhere.is_none()
+        && select.connect_by.is_empty()
+        && !is_grouped(select)
         && select.having.is_none()
         && select.qualify.is_none()
 }
 
+fn is_grouped(select: &Select) -> bool {
+    !matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty())
+}
+
 fn is_column(expression: &Expr) -> bool {
+    is_name(expression) || matches!(expression, Expr::Value(_))
+}
+
+fn is_name(expression: &Expr) -> bool {
     matches!(
         expression,
-        Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_)
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_)
     )
 }
 
@@ -275,21 +390,12 @@ fn is_row(expression: &Expr) -> bool {
     matches!(expression, Expr::Tuple(_))
 }
 
-/// Returns the number of columns of a query, unless it has a wildcard.
-fn columns(query: &Query) -> Option<usize> {
+/// Returns the SELECT that names the columns of a query.
+fn first_select(query: &Query) -> Option<&Select> {
     let mut body = query.body.as_ref();
     loop {
         match body {
-            SetExpr::Select(select) => {
-                let is_plain = |item: &SelectItem| {
-                    matches!(
-                        item,
-                        SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. }
-                    )
-                };
-                let items = &select.projection;
-                return items.iter().all(is_plain).then_some(items.len());
-            }
+            SetExpr::Select(select) => return Some(select),
             SetExpr::Query(inner) => body = inner.body.as_ref(),
             SetExpr::SetOperation { left, .. } => body = left.as_ref(),
             _ => return None,
@@ -297,134 +403,160 @@ fn columns(query: &Query) -> Option<usize> {
     }
 }
 
-/// Returns the text of an expression that makes an array of the only column of a query, in the
-/// order of the query.
-fn array_of(rows: &Query) -> Result<String> {
+/// Returns the number of columns of a query, unless it has a wildcard, or operators that change its
+/// columns.
+fn columns(query: &Query) -> Option<usize> {
+    let select = first_select(query)?;
+    let is_plain = |item: &SelectItem| {
+        matches!(
+            item,
+            SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. }
+        )
+    };
+    let items = &select.projection;
+    let is_counted = query.pipe_operators.is_empty()
+        && select.flavor != SelectFlavor::FromFirstNoSelect
+        && items.iter().all(is_plain);
+    is_counted.then_some(items.len())
+}
+
+/// Returns an expression that makes an array of the only column of a query, in the order of the
+/// query.
+fn array_of(rows: &Query) -> Result<Expr> {
     if columns(rows).is_some_and(|columns| columns != 1) {
         return Err(
             Error::invalid("the subquery of ARRAY(SELECT …) must have one column")
                 .with_sqlstate(SqlState::SyntaxError),
         );
     }
-    if let Some(array) = array_in_place(rows) {
-        return Ok(array);
-    }
-    let mut rows = rows.clone();
-    let mut columns = vec!["\"__element\"".to_owned()];
-    let mut order = Vec::new();
-    if let Some(order_by) = &rows.order_by {
-        let OrderByKind::Expressions(keys) = &order_by.kind else {
-            return Err(unknown_order());
-        };
-        for key in keys.clone() {
-            order.push(order_key(&mut rows, key, &mut columns)?.to_string());
-        }
-    }
-    let order = if order.is_empty() {
-        String::new()
-    } else {
-        format!(" ORDER BY {}", order.join(", "))
+    let array = match array_in_place(rows) {
+        Some(array) => array,
+        None => array_of_rows(rows.clone())?,
     };
-    Ok(format!(
-        "coalesce((SELECT array_agg(\"{ROWS}\".\"__element\"{order}) FROM ({rows}) AS \"{ROWS}\" ({})), make_array())",
-        columns.join(", ")
-    ))
+    let empty = call("make_array", Vec::new());
+    let array = Expr::Subquery(Box::new(array));
+    Ok(call("coalesce", vec![array, empty]))
 }
 
-/// Returns the text of an expression that makes the array within the query itself, without another
-/// query around it. The planner finds a join for such a query if it reads columns of the outer one.
-/// Returns `None` if the query must be evaluated before.
-fn array_in_place(rows: &Query) -> Option<String> {
+/// Returns a query that makes the array within the query itself, without another query around it.
+/// The planner finds a join for such a query if it reads columns of the outer one. Returns `None`
+/// if the query must be evaluated before.
+fn array_in_place(rows: &Query) -> Option<Query> {
     let SetExpr::Select(select) = rows.body.as_ref() else {
         return None;
     };
-    let [SelectItem::UnnamedExpr(element) | SelectItem::ExprWithAlias { expr: element, .. }] =
-        select.projection.as_slice()
+    let [item] = select.projection.as_slice() else {
+        return None;
+    };
+    let (SelectItem::UnnamedExpr(element) | SelectItem::ExprWithAlias { expr: element, .. }) = item
     else {
         return None;
     };
     if !is_filter(rows, select) || !is_column(element) {
         return None;
     }
-    let mut keys = Vec::new();
+    let mut order = Vec::new();
     if let Some(order_by) = &rows.order_by {
-        let OrderByKind::Expressions(by) = &order_by.kind else {
+        let OrderByKind::Expressions(keys) = &order_by.kind else {
             return None;
         };
-        for key in by {
+        for key in keys {
             let mut key = key.clone();
-            let is_element = match (&key.expr, &select.projection[0]) {
-                (Expr::Value(number), _) => is_one(&number.value),
-                (Expr::Identifier(name), SelectItem::ExprWithAlias { alias, .. }) => {
-                    name.value == alias.value
-                }
-                _ => false,
-            };
-            if is_element {
+            if sorts_by(&key.expr, item) {
                 key.expr = element.clone();
-            } else if !is_column(&key.expr) {
+            } else if !is_name(&key.expr) {
                 return None;
             }
-            keys.push(key.to_string());
+            order.push(key);
         }
     }
-    let order = if keys.is_empty() {
-        String::new()
-    } else {
-        format!(" ORDER BY {}", keys.join(", "))
-    };
-    let aggregate = parse_expression(&format!("array_agg({element}{order})")).ok()?;
+    let array = SelectItem::UnnamedExpr(array_agg(element.clone(), order));
     let mut rows = rows.clone();
     rows.order_by = None;
     if let SetExpr::Select(select) = rows.body.as_mut() {
-        select.projection = vec![SelectItem::UnnamedExpr(aggregate)];
+        select.projection = vec![array];
     }
-    Some(format!("coalesce(({rows}), make_array())"))
+    Some(rows)
 }
 
-/// Returns the key as it is known outside of the query. A key that is no column of the query
-/// becomes one.
-fn order_key(
-    rows: &mut Query,
-    mut key: OrderByExpr,
-    columns: &mut Vec<String>,
-) -> Result<OrderByExpr> {
-    let SetExpr::Select(select) = rows.body.as_mut() else {
-        return match &key.expr {
-            Expr::Value(number) if is_one(&number.value) => {
-                key.expr = parse_expression(&format!("\"{ROWS}\".\"__element\""))?;
-                Ok(key)
-            }
-            _ => Err(unknown_order()),
-        };
-    };
-    let is_element = match (&key.expr, select.projection.first()) {
-        (Expr::Value(number), _) if is_one(&number.value) => true,
-        (by, Some(SelectItem::UnnamedExpr(element))) => by == element,
-        (Expr::Identifier(name), Some(SelectItem::ExprWithAlias { alias, .. })) => {
-            name.value == alias.value
-        }
-        (by, Some(SelectItem::ExprWithAlias { expr, .. })) => by == expr,
-        _ => false,
-    };
-    let column = if is_element {
-        "\"__element\"".to_owned()
-    } else {
-        let is_grouped =
-            !matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty());
-        if select.distinct.is_some() || is_grouped || matches!(key.expr, Expr::Value(_)) {
+/// Returns a query that makes the array of the rows of another one.
+fn array_of_rows(mut rows: Query) -> Result<Query> {
+    let mut names = vec![ELEMENT.to_owned()];
+    let mut order = Vec::new();
+    if let Some(order_by) = &rows.order_by {
+        let OrderByKind::Expressions(keys) = &order_by.kind else {
             return Err(unknown_order());
+        };
+        for mut key in keys.clone() {
+            let name = name_of_key(&mut rows, &key.expr, &mut names)?;
+            key.expr = column_of_rows(&name);
+            order.push(key);
         }
-        let column = format!("\"__order_{}\"", columns.len());
-        let by = SelectItem::UnnamedExpr(key.expr.clone());
-        if !select.projection.contains(&by) {
-            select.projection.push(by);
-            columns.push(column.clone());
-        }
-        column
+    }
+    let array = SelectItem::UnnamedExpr(array_agg(column_of_rows(ELEMENT), order));
+    let mut query = *parse_query("SELECT 1")?;
+    if let SetExpr::Select(select) = query.body.as_mut() {
+        select.projection = vec![array];
+        select.from = derived_table(rows, &names)?;
+    }
+    Ok(query)
+}
+
+fn array_agg(element: Expr, order: Vec<OrderByExpr>) -> Expr {
+    let mut array = call("array_agg", vec![element]);
+    if !order.is_empty()
+        && let Expr::Function(function) = &mut array
+        && let FunctionArguments::List(list) = &mut function.args
+    {
+        list.clauses.push(FunctionArgumentClause::OrderBy(order));
+    }
+    array
+}
+
+/// Returns the name that a key of the ORDER BY has outside of the query. A key that is no column of
+/// the query becomes one. `names` has the names of the query's columns.
+fn name_of_key(rows: &mut Query, key: &Expr, names: &mut Vec<String>) -> Result<String> {
+    let element = first_select(rows).and_then(|select| select.projection.first());
+    if element.is_some_and(|element| sorts_by(key, element)) {
+        return Ok(ELEMENT.to_owned());
+    }
+    let SetExpr::Select(select) = rows.body.as_mut() else {
+        return Err(unknown_order());
     };
-    key.expr = parse_expression(&format!("\"{ROWS}\".{column}"))?;
-    Ok(key)
+    if select.distinct.is_some() || is_grouped(select) || matches!(key, Expr::Value(_)) {
+        return Err(unknown_order());
+    }
+    let item = SelectItem::UnnamedExpr(key.clone());
+    // An earlier key may be the same expression.
+    if let Some(position) = select.projection.iter().position(|other| *other == item) {
+        return names.get(position).cloned().ok_or_else(unknown_order);
+    }
+    let name = format!("__order_{}", names.len());
+    select.projection.push(item);
+    names.push(name.clone());
+    Ok(name)
+}
+
+/// Returns whether a key of an ORDER BY is the only item of the SELECT list: its position, its name
+/// or its expression.
+fn sorts_by(key: &Expr, item: &SelectItem) -> bool {
+    let is_called = |name: &Ident, column: &Ident| identifier(name) == identifier(column);
+    match (key, item) {
+        (Expr::Value(number), _) if is_one(&number.value) => true,
+        (Expr::Identifier(name), SelectItem::ExprWithAlias { alias, .. })
+            if is_called(name, alias) =>
+        {
+            true
+        }
+        (Expr::Identifier(name), SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts))) => {
+            parts.last().is_some_and(|column| is_called(name, column))
+        }
+        (
+            key,
+            SelectItem::UnnamedExpr(element) | SelectItem::ExprWithAlias { expr: element, .. },
+        ) => key == element,
+        _ => false,
+    }
 }
 
 fn is_one(number: &Value) -> bool {
@@ -471,6 +603,16 @@ mod tests {
             value.ends_with(" THEN NULL ELSE true END FROM t"),
             "{value}"
         );
+        for rows in [
+            "SELECT x, y FROM u FETCH FIRST 1 ROW ONLY",
+            "SELECT TOP 1 x, y FROM u",
+            "SELECT 1, 2",
+        ] {
+            let whole = rewritten(&format!("SELECT 1 FROM t WHERE (t.a, t.b) IN ({rows})"));
+            let whole = whole.unwrap();
+            let is_limited = whole.contains("LIMIT 1) AS \"__rows\"");
+            assert!(is_limited || whole.contains("(SELECT 1, 2) AS"), "{whole}");
+        }
         let plain = "SELECT 1 FROM t WHERE (t.a, t.b) IN (SELECT x, u.y FROM u WHERE u.z = t.c)";
         let exists = "EXISTS (SELECT 1 FROM u WHERE (u.z = t.c) AND x = (t.a) AND u.y = (t.b))";
         assert_eq!(
@@ -483,9 +625,33 @@ mod tests {
             "SELECT 1 FROM t WHERE (a, b) > ANY (SELECT x, y FROM u)",
             "SELECT ARRAY(SELECT x, y FROM u)",
             "SELECT ARRAY(SELECT DISTINCT x FROM u ORDER BY y)",
+            "SELECT ARRAY(SELECT x FROM u ORDER BY 2)",
         ] {
             assert!(rewritten(sql).is_err(), "{sql}");
         }
+    }
+
+    #[test]
+    fn comparisons_within_each_other_are_limited() {
+        let nested = |depth: usize| {
+            let inner = (0..depth).fold("a".to_owned(), |field, _| {
+                format!("({field}, 1) IN (SELECT x, 1 FROM u)")
+            });
+            rewritten(&format!("SELECT {inner} FROM t"))
+        };
+        assert!(nested(3).is_ok());
+        assert!(nested(20).is_err());
+    }
+
+    #[test]
+    fn texts_stay_texts() {
+        let sql = r"SELECT ARRAY(SELECT x FROM u WHERE s = '\'') UNION SELECT 1 --')";
+        let Statement::Planned(statement) = parse(sql).unwrap() else {
+            panic!("another statement");
+        };
+        let visited = format!("{statement:?}");
+        assert!(visited.contains(r"\\') UNION SELECT 1 --"), "{visited}");
+        assert!(!visited.contains("SetOperation"), "{visited}");
     }
 
     #[test]
@@ -500,12 +666,28 @@ mod tests {
                 "array_agg(u.x ORDER BY u.x DESC, y) FROM u",
             ),
             (
+                "SELECT u.x AS W FROM u ORDER BY w",
+                "array_agg(u.x ORDER BY u.x) FROM u",
+            ),
+            (
+                "SELECT u.x FROM u ORDER BY x",
+                "array_agg(u.x ORDER BY u.x) FROM u",
+            ),
+            (
                 "SELECT x AS z FROM u ORDER BY z DESC LIMIT 2",
                 r#"array_agg("__rows"."__element" ORDER BY "__rows"."__element" DESC) FROM (SELECT x AS z FROM u ORDER BY z DESC LIMIT 2) AS "__rows" ("__element")"#,
             ),
             (
                 "SELECT x + 1 FROM u ORDER BY y, x + 1",
                 r#"array_agg("__rows"."__element" ORDER BY "__rows"."__order_1", "__rows"."__element") FROM (SELECT x + 1, y FROM u ORDER BY y, x + 1) AS "__rows" ("__element", "__order_1")"#,
+            ),
+            (
+                "SELECT x + 1 FROM u ORDER BY y, y DESC",
+                r#"array_agg("__rows"."__element" ORDER BY "__rows"."__order_1", "__rows"."__order_1" DESC) FROM (SELECT x + 1, y FROM u ORDER BY y, y DESC) AS "__rows" ("__element", "__order_1")"#,
+            ),
+            (
+                "SELECT x FROM u UNION SELECT x FROM v ORDER BY x",
+                r#"array_agg("__rows"."__element" ORDER BY "__rows"."__element") FROM (SELECT x FROM u UNION SELECT x FROM v ORDER BY x) AS "__rows" ("__element")"#,
             ),
         ] {
             let array = rewritten(&format!("SELECT ARRAY({rows})")).unwrap();
