@@ -231,8 +231,8 @@ impl Membership {
         })
     }
 
-    /// Returns the query of the rows for which a condition holds on each column and the field of the
-    /// row at the same position.
+    /// Returns the query of the rows for which a condition holds on each column and the field at
+    /// the same position.
     fn rows_where(&self, condition: impl Fn(Expr, &Expr) -> Expr) -> Result<Box<Query>> {
         if let Some((select, columns)) = plain_columns(&self.rows, &self.fields) {
             let own = select.selection.iter().cloned().map(nested);
@@ -287,8 +287,8 @@ fn select_one(
 
 /// Returns the FROM of a derived table that has the rows of a query, and columns of these names.
 fn derived_table(rows: Query, names: &[String]) -> Result<Vec<TableWithJoins>> {
-    // The names are Volary's own. What a user has written never becomes text here, because sqlparser
-    // does not print all of it as it was.
+    // The names are Volary's own. What a user has written must not become text: sqlparser does not
+    // print all of it as it was.
     let names = names.join("\", \"");
     let mut query = parse_query(&format!(
         "SELECT 1 FROM (SELECT 1) AS \"{ROWS}\" (\"{names}\")"

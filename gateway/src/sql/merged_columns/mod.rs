@@ -130,7 +130,8 @@ fn constraint_of(operator: &JoinOperator) -> Option<&JoinConstraint> {
 /// Rewrites queries from the inside out. The CTEs of a query are rewritten before its body.
 struct Rewriter<'a> {
     scopes: Scopes<'a>,
-    /// The WITH of each query that is being visited, taken out of it.
+    /// The WITH of each query that is being visited, from the outermost to the innermost. It is
+    /// taken out of the query, so that its CTEs are visited only once, before everything else.
     withs: Vec<Option<With>>,
 }
 
@@ -212,10 +213,14 @@ impl VisitorMut for Rewriter<'_> {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         let mut with = query.with.take();
+        // The queries of the CTEs are within this one.
+        self.withs.push(None);
         if let Some(with) = &mut with {
             self.enter_with(with)?;
         }
-        self.withs.push(with);
+        if let Some(own) = self.withs.last_mut() {
+            *own = with;
+        }
         ControlFlow::Continue(())
     }
 

@@ -12,7 +12,7 @@ use volary_flight_proto::{Error, Result, SqlState};
 use super::ColumnsOf;
 use super::replace::Replacer;
 use crate::sql::names::{cte_name, identifier};
-use crate::sql::syntax::{parse_expression, parse_query};
+use crate::sql::syntax::{binary, call, parse_query};
 
 /// A column that a FROM has under a name without a table.
 #[derive(Debug, Clone)]
@@ -26,8 +26,11 @@ struct Column {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scope {
     columns: Vec<Column>,
-    /// The names of relations whose columns are unknown.
+    /// The names of relations whose columns are unknown, because they cannot be planned by
+    /// themselves: they read columns of another relation, or are wrong.
     unknown: Vec<Vec<Ident>>,
+    /// Says whether a NATURAL JOIN is left to the planner, because a side has unknown columns.
+    has_natural: bool,
 }
 
 impl Scope {
@@ -35,6 +38,7 @@ impl Scope {
     pub(super) fn append(&mut self, mut other: Self) {
         self.columns.append(&mut other.columns);
         self.unknown.append(&mut other.unknown);
+        self.has_natural |= other.has_natural;
     }
 
     /// Returns the merged columns by their names, without those whose names are ambiguous.
@@ -52,13 +56,14 @@ impl Scope {
         columns.any(|column| column.is_merged && !is_column(&column.value))
     }
 
-    /// Returns the items of a SELECT list that stand for `*`, or `None` if the options of `*` are
-    /// left to the planner.
+    /// Returns the items of a SELECT list that stand for `*`. Returns `None` if `*` is left to the
+    /// planner.
     pub(super) fn columns_of_wildcard(
         &self,
         options: &WildcardAdditionalOptions,
     ) -> Option<Vec<SelectItem>> {
-        if options.opt_ilike.is_some()
+        if self.has_natural
+            || options.opt_ilike.is_some()
             || options.opt_rename.is_some()
             || options.opt_alias.is_some()
         {
@@ -244,11 +249,11 @@ impl<'a> Scopes<'a> {
                         is_merged: false,
                     })
                     .collect(),
-                unknown: Vec::new(),
+                ..Scope::default()
             },
             None => Scope {
-                columns: Vec::new(),
                 unknown: vec![qualifier],
+                ..Scope::default()
             },
         })
     }
@@ -358,6 +363,16 @@ impl<'a> Scopes<'a> {
                 let columns = columns.iter().filter_map(|name| name.0.last()?.as_ident());
                 columns.map(identifier).collect()
             }
+            JoinConstraint::Natural if !left.unknown.is_empty() || !right.unknown.is_empty() => {
+                if matches!(kind, Kind::Right | Kind::Full) {
+                    return Err(Error::unsupported(
+                        "a NATURAL RIGHT or FULL JOIN needs the columns of both sides before the statement is planned, but one side reads columns of another relation, or is wrong; write USING or ON",
+                    ));
+                }
+                let mut scope = kept(kind, left, right);
+                scope.has_natural = true;
+                return Ok(scope);
+            }
             JoinConstraint::Natural => {
                 let columns = left.columns.iter().map(|column| &column.name);
                 let common = columns.filter(|name| right.named(name).next().is_some());
@@ -376,15 +391,15 @@ impl<'a> Scopes<'a> {
         for name in &names {
             let of_left = left.merge_key(name, "left")?;
             let of_right = right.merge_key(name, "right")?;
-            conditions.push(Expr::BinaryOp {
-                left: Box::new(of_left.clone()),
-                op: BinaryOperator::Eq,
-                right: Box::new(of_right.clone()),
-            });
+            conditions.push(binary(
+                of_left.clone(),
+                BinaryOperator::Eq,
+                of_right.clone(),
+            ));
             let value = match kind {
                 Kind::Inner | Kind::Left | Kind::OnlyLeft => of_left,
                 Kind::Right | Kind::OnlyRight => of_right,
-                Kind::Full => coalesce(&of_left, &of_right)?,
+                Kind::Full => call("coalesce", vec![of_left, of_right]),
             };
             columns.push(Column {
                 name: name.clone(),
@@ -392,11 +407,8 @@ impl<'a> Scopes<'a> {
                 is_merged: true,
             });
         }
-        let condition = conditions.into_iter().reduce(|all, next| Expr::BinaryOp {
-            left: Box::new(all),
-            op: BinaryOperator::And,
-            right: Box::new(next),
-        });
+        let conditions = conditions.into_iter();
+        let condition = conditions.reduce(|all, next| binary(all, BinaryOperator::And, next));
         match condition {
             Some(condition) => *constraint = JoinConstraint::On(condition),
             // A NATURAL JOIN without common columns joins all rows.
@@ -405,14 +417,14 @@ impl<'a> Scopes<'a> {
         }
         let mut scope = Scope {
             columns,
-            unknown: Vec::new(),
+            ..Scope::default()
         };
         scope.append(kept(kind, left.without(&names), right.without(&names)));
         Ok(scope)
     }
 }
 
-/// What a join returns.
+/// Says which sides of a join its rows have, and on which sides they may be NULL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Inner,
@@ -472,10 +484,6 @@ fn derived(
         alias,
         sample: None,
     })
-}
-
-fn coalesce(left: &Expr, right: &Expr) -> Result<Expr> {
-    parse_expression(&format!("coalesce({left}, {right})"))
 }
 
 fn column_of(qualifier: &[Ident], name: &str) -> Expr {
