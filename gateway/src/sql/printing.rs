@@ -1,7 +1,8 @@
-//! The parser sqlparser prints the text `\'` without a second quote, and the text `''` as if it were
-//! one quote: it cannot know which quotes were escaped already. The catalog keeps views, defaults
-//! and checks as text. There, such a literal would end early, and what is behind it would become a
-//! part of the statement. Volary's parser removes all escapes, so here each quote must be doubled.
+//! The parser sqlparser prints the text `\'` without a second quote, and the text `''` as if it
+//! were one quote: it cannot know which quotes were escaped already. The catalog keeps views,
+//! defaults and checks as text. There, such a literal would end early, and what is behind it would
+//! become a part of the statement. Volary's parser removes all escapes, so here each quote must be
+//! doubled.
 
 use std::fmt::Display;
 use std::ops::ControlFlow;
