@@ -20,8 +20,8 @@ use volary_flight_proto::{Error, Result, SqlState};
 pub(super) struct FrameParameters(BTreeSet<String>);
 
 impl FrameParameters {
-    /// Replaces the parameters in window frames by their values. A statement without values is only
-    /// described, and gets an offset that does not matter.
+    /// Replaces the parameters in window frames by their values. Without values, the statement is
+    /// only described: any offset will do.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for a value that is no number of rows.
@@ -49,8 +49,8 @@ impl FrameParameters {
         self.0.iter()
     }
 
-    /// Returns whether the plan of the statement holds only for the values with which it was
-    /// planned.
+    /// Returns whether there are none. Otherwise the plan of the statement holds only for the
+    /// values with which it was planned.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
