@@ -49,7 +49,7 @@ use crate::sql::printing::printed;
 use crate::sql::saved_query::{
     PlannedBody, SavedQueries, find_calls, is_plain_call, parse_with_types,
 };
-use crate::sql::search_path::SearchPath;
+use crate::sql::search_path::{SearchPath, with_current_schema};
 use crate::sql::session_statement::show_in_schema;
 use crate::sql::shape::ShapeLimits;
 use crate::sql::syntax::parse_query;
@@ -384,12 +384,13 @@ impl StatementContext {
     /// how to call the saved query.
     fn advise_call(&self, error: Error) -> Error {
         let queries = self.catalog.views().filter(|view| view.is_saved_query());
+        let message = with_current_schema(error.message());
         let missing = |name: &RelationName| {
             format!("'{CATALOG}.{}.{}' not found", name.schema(), name.name())
         };
         let read = queries
             .filter(|query| self.saved_queries.get(query.name()).is_some())
-            .find(|query| error.message().contains(&missing(query.name())));
+            .find(|query| message.contains(&missing(query.name())));
         let Some(query) = read else {
             return error;
         };

@@ -124,8 +124,14 @@ impl Replacer<'_> {
             return Ok(0);
         };
         let given = ScalarValue::try_from_array(column, 0)?;
-        match given.cast_to(&DataType::Int64) {
-            Ok(ScalarValue::Int64(Some(rows))) if rows >= 0 => Ok(rows.unsigned_abs()),
+        let given_type = given.data_type();
+        let rows = given.cast_to(&DataType::Int64).ok().filter(|rows| {
+            // A cast cuts off the fraction of a number.
+            let is_same = |back: ScalarValue| back == given;
+            given_type.is_string() || rows.cast_to(&given_type).is_ok_and(is_same)
+        });
+        match rows {
+            Some(ScalarValue::Int64(Some(rows))) if rows >= 0 => Ok(rows.unsigned_abs()),
             _ => Err(Error::invalid(format!(
                 "parameter {name} is {given}, but the frame of a window needs a number of rows that is not negative"
             ))

@@ -49,27 +49,15 @@ const PARTS: [(&str, &str); 10] = [
 /// `INVALID_ARGUMENT` for a call with wrong arguments.
 pub(super) fn rewrite(expression: &mut Expr) -> Result<()> {
     match expression {
-        // sqlparser knows the other names that are calls without parentheses.
-        Expr::Identifier(name)
-            if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("current_schema") =>
-        {
-            *expression = call("current_schema", Vec::new());
-        }
-        Expr::Identifier(name)
-            if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("localtimestamp") =>
-        {
-            *expression = local_timestamp();
-        }
-        Expr::Identifier(name)
-            if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("localtime") =>
-        {
-            *expression = call("current_time", Vec::new());
+        Expr::Identifier(name) if name.quote_style.is_none() => {
+            if let Some(value) = value_of_name(&name.value.to_ascii_lowercase()) {
+                *expression = value;
+            }
         }
         Expr::Function(function) if matches!(function.args, FunctionArguments::None) => {
-            match name_in_public(&function.name).as_deref() {
-                Some("localtimestamp") => *expression = local_timestamp(),
-                Some("localtime") => *expression = call("current_time", Vec::new()),
-                _ => {}
+            let name = name_in_public(&function.name);
+            if let Some(value) = name.and_then(|name| value_of_name(&name)) {
+                *expression = value;
             }
         }
         Expr::Convert {
@@ -95,6 +83,17 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<()> {
         _ => {}
     }
     Ok(())
+}
+
+/// Returns the value that the standard gives to a name without parentheses. Returns `None` for the
+/// other such names, which sqlparser knows, and for names of columns.
+fn value_of_name(name: &str) -> Option<Expr> {
+    match name {
+        "current_schema" => Some(call("current_schema", Vec::new())),
+        "localtimestamp" => Some(local_timestamp()),
+        "localtime" => Some(call("current_time", Vec::new())),
+        _ => None,
+    }
 }
 
 /// Returns the wall-clock time of the session's zone.

@@ -3,8 +3,8 @@
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident,
-    JoinConstraint, JoinOperator, OrderByExpr, OrderByKind, Query, Select, SelectFlavor,
-    SelectItem, SetExpr, TableFactor, TableWithJoins, Value,
+    JoinConstraint, JoinOperator, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr,
+    TableFactor, TableWithJoins, Value,
 };
 use volary_flight_proto::{Error, Result, SqlState};
 
@@ -414,9 +414,7 @@ fn columns(query: &Query) -> Option<usize> {
         )
     };
     let items = &select.projection;
-    let is_counted = query.pipe_operators.is_empty()
-        && select.flavor != SelectFlavor::FromFirstNoSelect
-        && items.iter().all(is_plain);
+    let is_counted = query.pipe_operators.is_empty() && items.iter().all(is_plain);
     is_counted.then_some(items.len())
 }
 

@@ -14,7 +14,7 @@ use volary_flight_proto::Result;
 
 use crate::sql::names::{WrittenName, identifier};
 use crate::sql::search_path::SearchPath;
-use crate::sql::syntax::{parse_expression, parse_query};
+use crate::sql::syntax::{self, nested, parse_expression, parse_query};
 use crate::sql_type::{DURATION, fraction_digits};
 
 const NULL: Expr = Expr::Value(ValueWithSpan {
@@ -152,13 +152,7 @@ fn explicit_cast(item: Expr, column: &DataType) -> Expr {
         text if text.is_string() => SqlType::Varchar(None),
         _ => SqlType::Uuid,
     };
-    Expr::Cast {
-        kind: CastKind::Cast,
-        expr: Box::new(item),
-        data_type,
-        array: false,
-        format: None,
-    }
+    syntax::cast(CastKind::Cast, item, data_type)
 }
 
 fn target<'a>(catalog: &'a CatalogState, path: &SearchPath, insert: &Insert) -> Option<&'a Table> {
@@ -194,7 +188,7 @@ fn default_of(table: &Table, column: Option<usize>) -> Result<Expr> {
     let Some(text) = text else {
         return Ok(NULL);
     };
-    let default = Expr::Nested(Box::new(parse_expression(text)?));
+    let default = nested(parse_expression(text)?);
     Ok(match type_of(table, column) {
         Some(data_type) if may_need_cast(&default, &data_type) => {
             explicit_cast(default, &data_type)
