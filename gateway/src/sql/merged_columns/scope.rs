@@ -14,6 +14,10 @@ use super::replace::Replacer;
 use crate::sql::names::{cte_name, identifier};
 use crate::sql::syntax::{binary, call, parse_query};
 
+/// Maximum number of relations that are planned to find their columns, each counted with the CTEs
+/// that are planned with it.
+const MAX_PLANNED: usize = 20_000;
+
 /// A column that a FROM has under a name without a table.
 #[derive(Debug, Clone)]
 struct Column {
@@ -146,6 +150,8 @@ pub(super) struct Scopes<'a> {
     ctes: Vec<(Cte, bool)>,
     /// Number of relations that were given a name.
     named_relations: usize,
+    /// Number of relations that were planned: see [`MAX_PLANNED`].
+    planned: usize,
 }
 
 impl<'a> Scopes<'a> {
@@ -155,6 +161,7 @@ impl<'a> Scopes<'a> {
             columns_of,
             ctes: Vec::new(),
             named_relations: 0,
+            planned: 0,
         }
     }
 
@@ -172,7 +179,7 @@ impl<'a> Scopes<'a> {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if a column of USING does not exist on both sides, or several times on
-    /// one.
+    /// one, and for too many joins.
     pub(super) fn of_joins(&mut self, from: &mut TableWithJoins) -> Result<Scope> {
         let mut left = self.of_relation(&mut from.relation)?;
         for join in &mut from.joins {
@@ -237,6 +244,13 @@ impl<'a> Scopes<'a> {
                 return Ok(scope);
             }
             *relation = derived(&scope, table_with_joins, alias.take())?;
+        }
+        self.planned += 1 + self.ctes.len();
+        if self.planned > MAX_PLANNED {
+            return Err(Error::invalid(
+                "too many joins with USING or NATURAL read too many CTEs; join ON the columns",
+            )
+            .with_sqlstate(SqlState::StatementTooComplex));
         }
         let qualifier = self.qualifier(relation);
         Ok(match self.columns(relation) {
