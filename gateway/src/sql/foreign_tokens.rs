@@ -1,7 +1,7 @@
 use datafusion::sql::sqlparser::keywords::{Keyword, RESERVED_FOR_COLUMN_ALIAS};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
-use super::tokens::is_keyword;
+use super::tokens::{is_keyword, is_meant};
 
 const SPACE: Token = Token::Whitespace(Whitespace::Space);
 
@@ -12,7 +12,7 @@ const WITHOUT_PARENTHESES: [Keyword; 3] = [
     Keyword::SESSION_USER,
 ];
 
-/// Words after which a query begins, beside an opening parenthesis.
+/// Words behind which a query may begin. It may also begin behind an opening parenthesis.
 const BEFORE_QUERIES: [Keyword; 9] = [
     Keyword::ALL,
     Keyword::ANALYZE,
@@ -159,10 +159,6 @@ fn is_in_braces(tokens: &[TokenWithSpan], position: usize) -> bool {
         |it| matches!(&it.token, Token::Word(word) if word.value.eq_ignore_ascii_case("fn")),
     );
     is_fn && before.next().is_some_and(|it| it.token == Token::LBrace)
-}
-
-fn is_meant(token: &TokenWithSpan) -> bool {
-    !matches!(token.token, Token::Whitespace(_))
 }
 
 /// Returns the position of the next token that is no space and no comment.

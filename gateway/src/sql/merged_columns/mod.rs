@@ -295,9 +295,10 @@ fn expand(projection: &mut Vec<SelectItem>, scope: &Scope, is_result: bool) -> R
     Ok(outputs)
 }
 
-fn several_columns(name: &str, use_of: &str) -> Error {
+/// Returns the error for a name of several columns. `purpose` is a verb: what the name is for.
+fn several_columns(name: &str, purpose: &str) -> Error {
     Error::invalid(format!(
-        "several columns of a SELECT are called {name}; give them other names with AS to {use_of} one of them"
+        "several columns of a SELECT are called {name}; give them other names with AS to {purpose} one of them"
     ))
     .with_sqlstate(SqlState::AmbiguousColumn)
 }
@@ -305,7 +306,7 @@ fn several_columns(name: &str, use_of: &str) -> Error {
 /// An item of a SELECT list.
 struct Item {
     item: SelectItem,
-    /// Says whether the item has a name that the statement does not write beside it.
+    /// Says whether the name of the item was added here, and is not in the statement.
     is_made: bool,
 }
 
@@ -321,7 +322,8 @@ impl Item {
     }
 }
 
-/// Gives an expression that is the name of a merged column this name, if the column is computed.
+/// Returns an item of the SELECT list. If it is a merged column that is computed, such as
+/// `coalesce(a.k, b.k)`, it gets the name of the column.
 fn with_name_of_merged(expression: Expr, scope: &Scope) -> Item {
     let mut inner = &expression;
     while let Expr::Nested(nested) = inner {

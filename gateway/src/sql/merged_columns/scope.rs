@@ -18,10 +18,11 @@ use crate::sql::syntax::{binary, call, parse_query};
 /// that are planned with it.
 const MAX_PLANNED: usize = 20_000;
 
-/// A column that a FROM has under a name without a table.
+/// A column of a FROM, by the name that it has without the name of a table.
 #[derive(Debug, Clone)]
 struct Column {
     name: String,
+    /// The expression that stands for the column.
     value: Expr,
     is_merged: bool,
 }
@@ -451,6 +452,7 @@ enum Kind {
     OnlyRight,
 }
 
+/// Returns the columns of those sides of a join that its rows have.
 fn kept(kind: Kind, mut left: Scope, right: Scope) -> Scope {
     match kind {
         Kind::Inner | Kind::Left | Kind::Right | Kind::Full => {
