@@ -191,21 +191,28 @@ impl<'a> Scopes<'a> {
     }
 
     /// Returns the names of the columns that a query can use without the name of a table: those of
-    /// its FROMs, and those of its result, by which it sorts.
-    pub(super) fn names_in(&mut self, query: &Query) -> HashSet<String> {
+    /// its FROMs, and those of its result, by which it sorts. Returns `None` if a relation has
+    /// unknown columns.
+    pub(super) fn names_in(&mut self, query: &Query) -> Option<HashSet<String>> {
         let ctes = query.with.iter().flat_map(|with| {
             let ctes = with.cte_tables.iter().cloned();
             ctes.map(|cte| (cte, with.recursive))
         });
         let outer = self.ctes.len();
         self.ctes.extend(ctes);
+        let names = self.names_of_bodies(query);
+        self.ctes.truncate(outer);
+        names
+    }
+
+    fn names_of_bodies(&self, query: &Query) -> Option<HashSet<String>> {
         let mut names = HashSet::new();
         let mut bodies = vec![query.body.as_ref()];
         while let Some(body) = bodies.pop() {
             match body {
                 SetExpr::Select(select) => {
                     for from in &select.from {
-                        self.add_names(from, &mut names);
+                        self.add_names(from, &mut names)?;
                     }
                     names.extend(select.projection.iter().filter_map(|item| match item {
                         SelectItem::ExprWithAlias { alias, .. } => Some(identifier(alias)),
@@ -218,20 +225,20 @@ impl<'a> Scopes<'a> {
                 _ => {}
             }
         }
-        self.ctes.truncate(outer);
-        names
+        Some(names)
     }
 
-    fn add_names(&self, from: &TableWithJoins, names: &mut HashSet<String>) {
+    fn add_names(&self, from: &TableWithJoins, names: &mut HashSet<String>) -> Option<()> {
         let joined = from.joins.iter().map(|join| &join.relation);
         for relation in std::iter::once(&from.relation).chain(joined) {
             match relation {
                 TableFactor::NestedJoin {
                     table_with_joins, ..
-                } => self.add_names(table_with_joins, names),
-                relation => names.extend(self.columns(relation).into_iter().flatten()),
+                } => self.add_names(table_with_joins, names)?,
+                relation => names.extend(self.columns(relation)?),
             }
         }
+        Some(())
     }
 
     fn of_relation(&mut self, relation: &mut TableFactor) -> Result<Scope> {
@@ -347,7 +354,7 @@ impl<'a> Scopes<'a> {
                 cte_tables: ctes,
             });
         }
-        (self.columns_of)(query)
+        (self.columns_of)(query).or_else(|| listed_columns(relation))
     }
 
     /// Writes a join without USING and NATURAL, and returns its columns.
@@ -478,6 +485,20 @@ fn excluded_names(options: &WildcardAdditionalOptions) -> HashSet<String> {
         std::iter::once(&except.first_element).chain(&except.additional_elements)
     });
     excluded.chain(except).map(identifier).collect()
+}
+
+/// Returns the names that the alias of a relation gives to its columns, if it does.
+fn listed_columns(relation: &TableFactor) -> Option<Vec<String>> {
+    let (TableFactor::Table { alias, .. }
+    | TableFactor::Derived { alias, .. }
+    | TableFactor::Function { alias, .. }
+    | TableFactor::UNNEST { alias, .. }) = relation
+    else {
+        return None;
+    };
+    let columns = alias.as_ref()?.columns.iter();
+    let names: Vec<_> = columns.map(|column| identifier(&column.name)).collect();
+    (!names.is_empty()).then_some(names)
 }
 
 /// Returns the query that stands for joins in parentheses with an alias, which hides the names of
