@@ -1,22 +1,26 @@
 //! DataFusion 55 compares a subquery with one column only, and has no `ARRAY(SELECT …)`. Both are
 //! rewritten to what it plans.
 
+/// Makes arrays of the rows of a subquery.
+mod array;
+/// Makes derived tables of the rows of a subquery.
+mod derived_rows;
+/// Tells what the query of a subquery consists of.
+mod query_shape;
+
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident,
-    JoinConstraint, JoinOperator, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr,
-    TableFactor, TableWithJoins, Value,
+    BinaryOperator, Expr, FunctionArguments, JoinConstraint, JoinOperator, Query, Select,
+    SelectItem, SetExpr, TableFactor, TableWithJoins,
 };
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::names::{identifier, name_in_public};
-use super::syntax::{binary, call, nested, parse_expression, parse_query};
+use super::syntax::{binary, nested, parse_expression, parse_query};
 use super::visit::{QueryVisitor, visit_node};
-
-/// The name of the derived table that has the rows of a subquery.
-pub(crate) const ROWS: &str = "__rows";
-
-/// The name of the column of an array's elements.
-const ELEMENT: &str = "__element";
+use array::array_of;
+pub(crate) use derived_rows::ROWS;
+use derived_rows::{column_of_rows, derived_table};
+use query_shape::{count_columns, is_column, is_filter};
 
 /// Maximum number of expressions that may be copied in one statement.
 const MAX_COPIES: usize = 200_000;
@@ -180,7 +184,7 @@ impl Membership {
         let Expr::Tuple(fields) = row.as_ref() else {
             return Ok(None);
         };
-        if let Some(columns) = columns(rows)
+        if let Some(columns) = count_columns(rows)
             && columns != fields.len()
         {
             return Err(Error::invalid(format!(
@@ -285,32 +289,6 @@ fn select_one(
     Ok(query)
 }
 
-/// Returns the FROM of a derived table that has the rows of a query, and columns of these names.
-fn derived_table(rows: Query, names: &[String]) -> Result<Vec<TableWithJoins>> {
-    // The names are Volary's own. What a user has written must not become text: sqlparser does not
-    // print all of it as it was.
-    let names = names.join("\", \"");
-    let mut query = parse_query(&format!(
-        "SELECT 1 FROM (SELECT 1) AS \"{ROWS}\" (\"{names}\")"
-    ))?;
-    let SetExpr::Select(select) = query.body.as_mut() else {
-        return Err(Error::internal("a SELECT is not read as one"));
-    };
-    let mut from = std::mem::take(&mut select.from);
-    if let Some(table) = from.first_mut()
-        && let TableFactor::Derived { subquery, .. } = &mut table.relation
-    {
-        **subquery = rows;
-    }
-    Ok(from)
-}
-
-/// Returns a column of the derived table.
-fn column_of_rows(name: &str) -> Expr {
-    let parts = [ROWS, name].map(|part| Ident::with_quote('"', part));
-    Expr::CompoundIdentifier(parts.to_vec())
-}
-
 /// Returns the columns and the FROM of a query that is only a filter of tables. Its conditions may
 /// then be joined by those of the rows. If the query reads columns of the outer one, the planner
 /// finds a join for conditions in it, but not for conditions around it. Returns `None` if a field
@@ -354,217 +332,8 @@ fn plain_columns<'a>(rows: &'a Query, fields: &[Expr]) -> Option<(&'a Select, Ve
     Some((select, columns.collect::<Option<_>>()?))
 }
 
-/// Returns whether a query has only a FROM, a WHERE and a list of columns, beside an ORDER BY. Its
-/// FETCH and TOP may not be rewritten to LIMIT yet.
-fn is_filter(query: &Query, select: &Select) -> bool {
-    query.with.is_none()
-        && query.limit_clause.is_none()
-        && query.fetch.is_none()
-        && query.pipe_operators.is_empty()
-        && select.distinct.is_none()
-        && select.top.is_none()
-        && select.lateral_views.is_empty()
-        && select.prewhere.is_none()
-        && select.connect_by.is_empty()
-        && !is_grouped(select)
-        && select.having.is_none()
-        && select.qualify.is_none()
-}
-
-fn is_grouped(select: &Select) -> bool {
-    !matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty())
-}
-
-fn is_column(expression: &Expr) -> bool {
-    is_name(expression) || matches!(expression, Expr::Value(_))
-}
-
-fn is_name(expression: &Expr) -> bool {
-    matches!(
-        expression,
-        Expr::Identifier(_) | Expr::CompoundIdentifier(_)
-    )
-}
-
 fn is_row(expression: &Expr) -> bool {
     matches!(expression, Expr::Tuple(_))
-}
-
-/// Returns the SELECT that names the columns of a query.
-fn first_select(query: &Query) -> Option<&Select> {
-    let mut body = query.body.as_ref();
-    loop {
-        match body {
-            SetExpr::Select(select) => return Some(select),
-            SetExpr::Query(inner) => body = inner.body.as_ref(),
-            SetExpr::SetOperation { left, .. } => body = left.as_ref(),
-            _ => return None,
-        }
-    }
-}
-
-/// Returns the number of columns of a query, unless it has a wildcard, or operators that change its
-/// columns.
-fn columns(query: &Query) -> Option<usize> {
-    let select = first_select(query)?;
-    let is_plain = |item: &SelectItem| {
-        matches!(
-            item,
-            SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. }
-        )
-    };
-    let items = &select.projection;
-    let is_counted = query.pipe_operators.is_empty() && items.iter().all(is_plain);
-    is_counted.then_some(items.len())
-}
-
-/// Returns an expression that makes an array of the only column of a query, in the order of the
-/// query.
-fn array_of(rows: &Query) -> Result<Expr> {
-    if columns(rows).is_some_and(|columns| columns != 1) {
-        return Err(
-            Error::invalid("the subquery of ARRAY(SELECT …) must have one column")
-                .with_sqlstate(SqlState::SyntaxError),
-        );
-    }
-    let array = match array_in_place(rows) {
-        Some(array) => array,
-        None => array_of_rows(rows.clone())?,
-    };
-    let empty = call("make_array", Vec::new());
-    let array = Expr::Subquery(Box::new(array));
-    Ok(call("coalesce", vec![array, empty]))
-}
-
-/// Returns a query that makes the array within the query itself, without another query around it.
-/// The planner finds a join for such a query if it reads columns of the outer one. Returns `None`
-/// if the query must be evaluated before.
-fn array_in_place(rows: &Query) -> Option<Query> {
-    let SetExpr::Select(select) = rows.body.as_ref() else {
-        return None;
-    };
-    let [item] = select.projection.as_slice() else {
-        return None;
-    };
-    let (SelectItem::UnnamedExpr(element) | SelectItem::ExprWithAlias { expr: element, .. }) = item
-    else {
-        return None;
-    };
-    if !is_filter(rows, select) || !is_column(element) {
-        return None;
-    }
-    let mut order = Vec::new();
-    if let Some(order_by) = &rows.order_by {
-        let OrderByKind::Expressions(keys) = &order_by.kind else {
-            return None;
-        };
-        for key in keys {
-            let mut key = key.clone();
-            if sorts_by(&key.expr, item) {
-                key.expr = element.clone();
-            } else if !is_name(&key.expr) {
-                return None;
-            }
-            order.push(key);
-        }
-    }
-    let array = SelectItem::UnnamedExpr(array_agg(element.clone(), order));
-    let mut rows = rows.clone();
-    rows.order_by = None;
-    if let SetExpr::Select(select) = rows.body.as_mut() {
-        select.projection = vec![array];
-    }
-    Some(rows)
-}
-
-/// Returns a query that makes the array of the rows of another one.
-fn array_of_rows(mut rows: Query) -> Result<Query> {
-    let mut names = vec![ELEMENT.to_owned()];
-    let mut order = Vec::new();
-    if let Some(order_by) = &rows.order_by {
-        let OrderByKind::Expressions(keys) = &order_by.kind else {
-            return Err(unknown_order());
-        };
-        for mut key in keys.clone() {
-            let name = name_of_key(&mut rows, &key.expr, &mut names)?;
-            key.expr = column_of_rows(&name);
-            order.push(key);
-        }
-    }
-    let array = SelectItem::UnnamedExpr(array_agg(column_of_rows(ELEMENT), order));
-    let mut query = *parse_query("SELECT 1")?;
-    if let SetExpr::Select(select) = query.body.as_mut() {
-        select.projection = vec![array];
-        select.from = derived_table(rows, &names)?;
-    }
-    Ok(query)
-}
-
-fn array_agg(element: Expr, order: Vec<OrderByExpr>) -> Expr {
-    let mut array = call("array_agg", vec![element]);
-    if !order.is_empty()
-        && let Expr::Function(function) = &mut array
-        && let FunctionArguments::List(list) = &mut function.args
-    {
-        list.clauses.push(FunctionArgumentClause::OrderBy(order));
-    }
-    array
-}
-
-/// Returns the name that a key of the ORDER BY has outside of the query. A key that is no column of
-/// the query becomes one. `names` has the names of the query's columns.
-fn name_of_key(rows: &mut Query, key: &Expr, names: &mut Vec<String>) -> Result<String> {
-    let element = first_select(rows).and_then(|select| select.projection.first());
-    if element.is_some_and(|element| sorts_by(key, element)) {
-        return Ok(ELEMENT.to_owned());
-    }
-    let SetExpr::Select(select) = rows.body.as_mut() else {
-        return Err(unknown_order());
-    };
-    if select.distinct.is_some() || is_grouped(select) || matches!(key, Expr::Value(_)) {
-        return Err(unknown_order());
-    }
-    let item = SelectItem::UnnamedExpr(key.clone());
-    // An earlier key may be the same expression.
-    if let Some(position) = select.projection.iter().position(|other| *other == item) {
-        return names.get(position).cloned().ok_or_else(unknown_order);
-    }
-    let name = format!("__order_{}", names.len());
-    select.projection.push(item);
-    names.push(name.clone());
-    Ok(name)
-}
-
-/// Returns whether a key of an ORDER BY is the only item of the SELECT list: its position, its name
-/// or its expression.
-fn sorts_by(key: &Expr, item: &SelectItem) -> bool {
-    let is_called = |name: &Ident, column: &Ident| identifier(name) == identifier(column);
-    match (key, item) {
-        (Expr::Value(number), _) if is_one(&number.value) => true,
-        (Expr::Identifier(name), SelectItem::ExprWithAlias { alias, .. })
-            if is_called(name, alias) =>
-        {
-            true
-        }
-        (Expr::Identifier(name), SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts))) => {
-            parts.last().is_some_and(|column| is_called(name, column))
-        }
-        (
-            key,
-            SelectItem::UnnamedExpr(element) | SelectItem::ExprWithAlias { expr: element, .. },
-        ) => key == element,
-        _ => false,
-    }
-}
-
-fn is_one(number: &Value) -> bool {
-    matches!(number, Value::Number(digits, _) if digits == "1")
-}
-
-fn unknown_order() -> Error {
-    Error::unsupported(
-        "ARRAY(SELECT …) orders by its column, or by columns of the FROM if it has no DISTINCT, GROUP BY or UNION; write array_agg(x ORDER BY …)",
-    )
 }
 
 #[cfg(test)]
