@@ -1,7 +1,7 @@
 use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, Query, Select, SelectItem, SetExpr};
 
-/// Returns whether a query has only a FROM, a WHERE and a list of columns, beside an ORDER BY. FETCH
-/// and TOP count as limits: they become LIMIT only after the outer query was rewritten.
+/// Returns whether a query has only a FROM, a WHERE and a list of columns, beside an ORDER BY.
+/// FETCH and TOP count as limits: they become LIMIT only after the outer query was rewritten.
 pub(super) fn is_filter(query: &Query, select: &Select) -> bool {
     query.with.is_none()
         && query.limit_clause.is_none()
