@@ -310,7 +310,7 @@ impl Zone {
                 if op == Operator::Plus && is_instant(&of_right) && is_interval(interval) =>
             {
                 let right = relabelled(*right, &of_right, *unit, &self.0);
-                (*left, right, of_right)
+                (*left, right, of_right.clone())
             }
             _ => {
                 return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr {

@@ -43,12 +43,13 @@ use super::{Engine, Session, declarations, settings};
 use crate::cluster::Cluster;
 use crate::sql::function_clauses::Kind;
 use crate::sql::headings::{Marked, has_columns_beside_wildcards, name_columns};
-use crate::sql::names::{CATALOG, PUBLIC, SYSTEM, WrittenName, is_cluster_schema};
+use crate::sql::names::{CATALOG, PUBLIC, SYSTEM, WrittenName, identifier, is_cluster_schema};
 use crate::sql::parse::{Statement, parse};
+use crate::sql::printing::printed;
 use crate::sql::saved_query::{
     PlannedBody, SavedQueries, find_calls, is_plain_call, parse_with_types,
 };
-use crate::sql::search_path::SearchPath;
+use crate::sql::search_path::{SearchPath, with_current_schema};
 use crate::sql::session_statement::show_in_schema;
 use crate::sql::shape::ShapeLimits;
 use crate::sql::syntax::parse_query;
@@ -370,7 +371,7 @@ impl StatementContext {
             }
             let added: String = (1..)
                 .zip(&added)
-                .map(|(number, value)| format!(", {value} AS \"default {number}\""))
+                .map(|(number, value)| format!(", {} AS \"default {number}\"", printed(value)))
                 .collect();
             let select_all = format!("SELECT *{added} FROM {name}");
             self.relations.insert_view(full_name(&name), view);
@@ -383,12 +384,13 @@ impl StatementContext {
     /// how to call the saved query.
     fn advise_call(&self, error: Error) -> Error {
         let queries = self.catalog.views().filter(|view| view.is_saved_query());
+        let message = with_current_schema(error.message());
         let missing = |name: &RelationName| {
             format!("'{CATALOG}.{}.{}' not found", name.schema(), name.name())
         };
         let read = queries
             .filter(|query| self.saved_queries.get(query.name()).is_some())
-            .find(|query| error.message().contains(&missing(query.name())));
+            .find(|query| message.contains(&missing(query.name())));
         let Some(query) = read else {
             return error;
         };
@@ -651,7 +653,7 @@ impl StatementContext {
         let state = self.with_search_path(state, path);
         let state = state.as_ref();
         let again = has_columns_beside_wildcards(&statement).then(|| statement.clone());
-        let view_text = defines_view(&statement).then(|| statement.to_string());
+        let view_text = text_of_view(&statement);
         let columns_of = |query: Query| columns_of(state, query);
         name_columns(&mut statement, Marked::EqualNames)?;
         merged_columns::rewrite(&mut statement, &columns_of)?;
@@ -668,7 +670,8 @@ impl StatementContext {
         }
         let mut plan = rewrite_scalar_subqueries(plan.map_err(with_advice)?, state)?;
         if let LogicalPlan::Ddl(DdlStatement::CreateView(view)) = &mut plan {
-            // The text of the view is the user's, without the names that were added.
+            // The catalog keeps the query as the user has written it, without the names that were
+            // added above.
             view.definition = view_text;
         }
         check_awaited()?;
@@ -756,6 +759,30 @@ fn without_if_not_exists(mut statement: DfStatement) -> DfStatement {
 
 fn defines_view(statement: &DfStatement) -> bool {
     matches!(statement, DfStatement::Statement(ast) if matches!(ast.as_ref(), Ast::CreateView(_)))
+}
+
+/// Returns the text of the query of the view that the statement defines. Returns `None` for other
+/// statements.
+fn text_of_view(statement: &DfStatement) -> Option<String> {
+    let DfStatement::Statement(ast) = statement else {
+        return None;
+    };
+    let Ast::CreateView(view) = ast.as_ref() else {
+        return None;
+    };
+    let query = printed(&*view.query);
+    if view.columns.is_empty() {
+        return Some(query);
+    }
+    let columns = view.columns.iter().map(|column| {
+        let name = identifier(&column.name);
+        format!("\"{}\"", name.replace('"', "\"\""))
+    });
+    let columns: Vec<_> = columns.collect();
+    Some(format!(
+        "SELECT * FROM ({query}) AS v({})",
+        columns.join(", ")
+    ))
 }
 
 /// Refuses a statement inside another statement. Only the engine runs statements that are not

@@ -7,8 +7,6 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
     CreateTable, CreateTableOptions, Expr, OnCommit, SqlOption, Statement as Ast, Value,
 };
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use volary_catalog::shard_key::check_key_type;
 use volary_catalog::{
     Declarations, DefinitionKind, IfExists, NewView, RelationName, TableDefinition, ViewKind,
@@ -418,10 +416,9 @@ pub(super) async fn create_view(
         context.refuse_temporary_reads(&format!("view {name}"), advice)?;
     }
     check_distinct_names(&format!("view {name}"), &columns)?;
-    // The definition is the whole statement. The catalog keeps only its query.
-    let text = view.definition.unwrap_or_default();
-    let sql =
-        query_text(&text).ok_or_else(|| Error::invalid(format!("view {name} has no query")))?;
+    let sql = view
+        .definition
+        .ok_or_else(|| Error::internal(format!("view {name} was planned without its query")))?;
     let new = NewView {
         name,
         sql,
@@ -448,29 +445,6 @@ pub(super) fn is_view_if_not_exists(statement: &DfStatement) -> Result<bool> {
         )),
         Ast::CreateView(view) => Ok(view.if_not_exists),
         _ => Ok(false),
-    }
-}
-
-fn query_text(statement: &str) -> Option<String> {
-    let statements = Parser::parse_sql(&GenericDialect {}, statement).ok()?;
-    match statements.into_iter().next()? {
-        Ast::CreateView(view) => {
-            if view.columns.is_empty() {
-                Some(view.query.to_string())
-            } else {
-                let columns: Vec<_> = view
-                    .columns
-                    .iter()
-                    .map(|column| column.name.to_string())
-                    .collect();
-                Some(format!(
-                    "SELECT * FROM ({}) AS v({})",
-                    view.query,
-                    columns.join(", ")
-                ))
-            }
-        }
-        _ => None,
     }
 }
 

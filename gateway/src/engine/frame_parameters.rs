@@ -20,8 +20,8 @@ use volary_flight_proto::{Error, Result, SqlState};
 pub(super) struct FrameParameters(BTreeSet<String>);
 
 impl FrameParameters {
-    /// Replaces the parameters in window frames by their values. A statement without values is only
-    /// described, and gets an offset that does not matter.
+    /// Replaces the parameters in window frames by their values. Without values, the statement is
+    /// only described: any offset will do.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for a value that is no number of rows.
@@ -49,8 +49,8 @@ impl FrameParameters {
         self.0.iter()
     }
 
-    /// Returns whether the plan of the statement holds only for the values with which it was
-    /// planned.
+    /// Returns whether there are none. Otherwise the plan of the statement holds only for the
+    /// values with which it was planned.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -124,8 +124,14 @@ impl Replacer<'_> {
             return Ok(0);
         };
         let given = ScalarValue::try_from_array(column, 0)?;
-        match given.cast_to(&DataType::Int64) {
-            Ok(ScalarValue::Int64(Some(rows))) if rows >= 0 => Ok(rows.unsigned_abs()),
+        let given_type = given.data_type();
+        let rows = given.cast_to(&DataType::Int64).ok().filter(|rows| {
+            // A cast cuts off the fraction of a number.
+            let is_same = |back: ScalarValue| back == given;
+            given_type.is_string() || rows.cast_to(&given_type).is_ok_and(is_same)
+        });
+        match rows {
+            Some(ScalarValue::Int64(Some(rows))) if rows >= 0 => Ok(rows.unsigned_abs()),
             _ => Err(Error::invalid(format!(
                 "parameter {name} is {given}, but the frame of a window needs a number of rows that is not negative"
             ))

@@ -41,15 +41,14 @@ impl Completion {
             has_written: true,
         }
     }
-}
 
-impl Completion {
     /// Returns the work of a statement without rows. `changed` says whether it has changed the
     /// catalog: a statement with IF NOT EXISTS or IF EXISTS may find nothing to do.
     pub(super) fn of_change(changed: bool) -> Self {
-        match changed {
-            true => Self::with_writes(None),
-            false => Self::WITHOUT_WRITES,
+        if changed {
+            Self::with_writes(None)
+        } else {
+            Self::WITHOUT_WRITES
         }
     }
 }

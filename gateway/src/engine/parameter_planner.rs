@@ -1,5 +1,5 @@
-//! The planner asks an aggregate or a window function for the type of its result, which some refuse
-//! to tell for arguments without a type. So parameters among their arguments get types before.
+//! The planner asks an aggregate or a window function for the type of its result. Some functions
+//! fail if an argument has no type. So parameters among their arguments get types before that.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl ExprPlanner for ParameterPlanner {
 
 fn type_arguments(function: &str, arguments: &mut [Expr]) {
     let data_type = if OF_NUMBERS.contains(&function) {
-        // A number of any size fits, and a driver that has a whole number sends it unchanged.
+        // Drivers can send any number as a DOUBLE. A whole number that is sent as such stays one.
         DataType::Float64
     } else if OF_INTEGERS.contains(&function) {
         DataType::Int64

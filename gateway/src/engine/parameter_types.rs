@@ -1,5 +1,5 @@
-//! DataFusion tells the type of a parameter that is compared or computed with. This module tells
-//! it for parameters in other places, so that clients are told it and values are cast to it.
+//! DataFusion infers the type of a parameter that is compared or computed with. This module infers
+//! it for parameters in other places. Clients are told the types, and values are cast to them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPla
 /// Functions whose arguments all have one type.
 const OF_ONE_TYPE: [&str; 6] = ["coalesce", "nullif", "ifnull", "nvl", "greatest", "least"];
 
-/// Functions of times, which also take texts, and the position of the time.
+/// Functions of times, and the position of the time among the arguments. They also take texts, so
+/// their signatures do not say that a time is meant.
 const OF_TIMES: [(&str, usize); 4] = [
     ("date_bin", 1),
     ("date_part", 1),
@@ -30,25 +31,26 @@ const OF_TIMES: [(&str, usize); 4] = [
 #[derive(Debug, Clone)]
 pub(super) struct ParameterType {
     pub(super) data_type: DataType,
-    /// Says whether the place of the parameter takes any type, so that a value of another type must
-    /// be kept as it is.
+    /// Says whether the place of the parameter takes any type. A value of another type is then kept
+    /// as it is.
     pub(super) is_guess: bool,
 }
 
-/// Returns the types of all parameters by their names. The type is `None` if no place of the
-/// parameter tells it.
+/// Returns the types of all parameters by their names. The type is `None` if it cannot be inferred
+/// from any place of the parameter.
 ///
-/// DataFusion has found the types of those that are compared or computed with. The others have:
+/// DataFusion has inferred the types of those that are compared or computed with. The others have:
 ///
 /// - A value that is inserted: the type of its column.
 /// - LIMIT and OFFSET: BIGINT. Conditions: BOOLEAN.
 /// - A column of a UNION: the type of the other branches.
 /// - CAST: the type to which it casts, as the SQL standard says.
 /// - The branches of a CASE, the arguments of `coalesce` and the like, the operands of a
-///   comparison, and the fields of two rows that are compared: the type of the others, or the type
-///   that their own place tells.
-/// - A column of VALUES: the type that the places of the column tell.
-/// - Other functions: what their signatures say. Windows: BIGINT for positions.
+///   comparison, and the fields of two rows that are compared: the type of the others, or that of
+///   the place of the whole expression.
+/// - A column of VALUES: the type of the places where the column is used.
+/// - Arguments of other functions: the types in their signatures. Positions in window functions:
+///   BIGINT.
 /// - `? IS NULL`: the type of the parameter next to it, as in `? IS NULL OR k = ?`.
 pub(super) fn types_of_parameters(
     plan: &LogicalPlan,
@@ -92,13 +94,15 @@ pub(super) fn types_of_parameters(
     Ok(types.collect())
 }
 
-/// Returns the type that DataFusion has found for a parameter.
+/// Returns the type that DataFusion has inferred for a parameter.
 fn own_type(parameter: &Placeholder) -> Option<&DataType> {
     let field = parameter.field.as_ref()?;
     // Two parameters that are compared with each other have this type.
     (!field.data_type().is_null()).then(|| field.data_type())
 }
 
+/// The types that are known so far, by the names of the parameters. The first place of a parameter
+/// counts.
 #[derive(Default)]
 struct Places(HashMap<String, ParameterType>);
 
@@ -182,22 +186,15 @@ impl Places {
                 }
             }
             LogicalPlan::Projection(projection) => {
-                let Some(mut expression) = projection.expr.get(position) else {
-                    return;
-                };
-                // The planner has added casts to the types of the table.
-                while let Expr::Alias(Alias { expr, .. }) | Expr::Cast(Cast { expr, .. }) =
-                    expression
-                {
-                    expression = expr;
+                if let Some(expression) = projection.expr.get(position) {
+                    self.expect(without_casts(expression), data_type, &Scope::of(rows));
                 }
-                self.expect(expression, data_type, &Scope::of(rows));
             }
             LogicalPlan::Values(values) => {
                 let scope = Scope::of(rows);
                 for row in &values.values {
                     if let Some(value) = row.get(position) {
-                        self.expect(strip_casts(value), data_type, &scope);
+                        self.expect(without_casts(value), data_type, &scope);
                     }
                 }
             }
@@ -205,8 +202,8 @@ impl Places {
         }
     }
 
-    /// Notes the types of the parameters that decide the type of an expression, which its place
-    /// wants to be `data_type`.
+    /// Notes the types of the parameters that decide the type of an expression. `data_type` is the
+    /// type that the place of the expression wants.
     fn expect(&mut self, expression: &Expr, data_type: &DataType, scope: &Scope<'_>) {
         match expression {
             Expr::Placeholder(_) => self.note(expression, data_type),
@@ -273,8 +270,10 @@ impl Places {
                 }
             }
             Expr::InSubquery(predicate) => {
-                let of_subquery = predicate.subquery.subquery.schema().field(0).data_type();
-                self.expect(&predicate.expr, of_subquery, scope);
+                let columns = predicate.subquery.subquery.schema().fields();
+                if let Some(column) = columns.first() {
+                    self.expect(&predicate.expr, column.data_type(), scope);
+                }
             }
             Expr::ScalarFunction(call) if OF_ONE_TYPE.contains(&call.func.name()) => {
                 self.expect_same(call.args.iter(), scope);
@@ -377,8 +376,8 @@ impl Places {
         }
     }
 
-    /// Gives a parameter in `? IS NULL` the type of the nearest parameter that is joined to it by
-    /// AND or OR.
+    /// Gives each parameter in `? IS NULL` the type of the nearest parameter that is joined to it
+    /// by AND or OR.
     fn guess_of_null_tests(&mut self, part: &Expr) -> DfResult<()> {
         let Expr::BinaryExpr(BinaryExpr { op, .. }) = part else {
             return Ok(());
@@ -388,33 +387,41 @@ impl Places {
         }
         let mut operands = Vec::new();
         flatten(part, *op, &mut operands);
-        for operand in &operands {
+        let tested = operands.iter().filter_map(|operand| {
             let (Expr::IsNull(tested) | Expr::IsNotNull(tested)) = operand else {
-                continue;
+                return None;
             };
-            let Expr::Placeholder(tested) = tested.as_ref() else {
-                continue;
-            };
-            if self.0.contains_key(&tested.id) {
-                continue;
+            match tested.as_ref() {
+                Expr::Placeholder(tested) if !self.0.contains_key(&tested.id) => Some(tested),
+                _ => None,
             }
-            let mut nearest: Option<(usize, ParameterType)> = None;
-            for neighbour in &operands {
-                neighbour.apply(|part| {
-                    if let Expr::Placeholder(parameter) = part
-                        && let Some(known) = self.0.get(&parameter.id)
-                        && let Some(distance) = distance(tested, parameter)
-                        && nearest.as_ref().is_none_or(|(least, _)| distance < *least)
-                    {
-                        nearest = Some((distance, known.clone()));
-                    }
-                    Ok(TreeNodeRecursion::Continue)
-                })?;
-            }
-            if let Some((_, found)) = nearest {
+        });
+        let tested: Vec<_> = tested.collect();
+        if tested.is_empty() {
+            return Ok(());
+        }
+        // A chain of AND is visited again at each of its operators, so this must not look at each
+        // pair of operands there.
+        let mut known = Vec::new();
+        for operand in &operands {
+            operand.apply(|part| {
+                if let Expr::Placeholder(parameter) = part
+                    && let Some(found) = self.0.get(&parameter.id)
+                {
+                    known.push((parameter, found.data_type.clone()));
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+        }
+        for tested in tested {
+            let near = known.iter().filter_map(|(parameter, data_type)| {
+                let distance = distance(tested, parameter)?;
+                Some((distance, data_type))
+            });
+            if let Some((_, data_type)) = near.min_by_key(|(distance, _)| *distance) {
                 let guess = ParameterType {
+                    data_type: data_type.clone(),
                     is_guess: true,
-                    ..found
                 };
                 self.0.insert(tested.id.clone(), guess);
             }
@@ -487,8 +494,10 @@ fn struct_fields(row: &Expr) -> Option<&Vec<Expr>> {
     }
 }
 
-fn strip_casts(mut expression: &Expr) -> &Expr {
-    while let Expr::Cast(Cast { expr, .. }) = expression {
+/// Returns an expression without its name, and without the casts to the types of a table that the
+/// planner adds.
+fn without_casts(mut expression: &Expr) -> &Expr {
+    while let Expr::Alias(Alias { expr, .. }) | Expr::Cast(Cast { expr, .. }) = expression {
         expression = expr;
     }
     expression

@@ -14,7 +14,7 @@ use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{BinaryExpr, DmlStatement, Expr, LogicalPlan, LogicalPlanBuilder};
 use volary_exec::instants::cast_in_zone;
-use volary_exec::postgres::interval_of_days as days_to_interval;
+use volary_exec::postgres::interval_of_days;
 use volary_exec::text_casts::{cast_column, cast_expression};
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
@@ -184,7 +184,7 @@ impl Parameter {
         if self.is_computed_with {
             match operand(column.data_type(), &wanted.data_type) {
                 Operand::AsGiven => return given(),
-                Operand::Days => return interval_of_days(&given()?),
+                Operand::Days => return days_as_interval(&given()?),
                 Operand::Cast => {}
             }
         }
@@ -206,8 +206,8 @@ enum Operand {
 }
 
 /// Returns how a value of the type `given` is bound to an operand that was announced as `wanted`.
-/// Numbers keep their types. An interval may take the place of another time, and so may a number,
-/// which is a number of days.
+/// Numbers keep their types. Beside a date or a timestamp, the operand may also be an interval or a
+/// number of days.
 fn operand(given: &DataType, wanted: &DataType) -> Operand {
     let is_interval =
         |side: &DataType| matches!(side, DataType::Interval(_) | DataType::Duration(_));
@@ -233,12 +233,12 @@ fn operand(given: &DataType, wanted: &DataType) -> Operand {
 }
 
 /// Returns the interval of a number of days.
-fn interval_of_days(number: &ScalarValue) -> Result<ScalarValue> {
+fn days_as_interval(number: &ScalarValue) -> Result<ScalarValue> {
     let ScalarValue::Float64(days) = number.cast_to(&DataType::Float64)? else {
         return Ok(number.clone());
     };
     Ok(match days {
-        Some(days) => ScalarValue::IntervalMonthDayNano(Some(days_to_interval(days)?)),
+        Some(days) => ScalarValue::IntervalMonthDayNano(Some(interval_of_days(days)?)),
         None => ScalarValue::IntervalMonthDayNano(None),
     })
 }

@@ -149,7 +149,6 @@ fn convertible_type(data_type: &DataType) -> DataType {
         DataType::Float32 => DataType::Float64,
         DataType::Time32(_) | DataType::Time64(_) => DataType::Time32(TimeUnit::Millisecond),
         DataType::Timestamp(_, _) => DataType::Timestamp(TimeUnit::Millisecond, None),
-        // There are no converters to these types.
         DataType::Interval(_) | DataType::Duration(_) => DataType::Utf8,
         other => other.clone(),
     }

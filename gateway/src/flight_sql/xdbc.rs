@@ -92,7 +92,7 @@ fn types() -> Vec<XdbcTypeInfo> {
             35,
         ),
     ];
-    let lengths = [
+    let intervals = [
         XdbcTypeInfo {
             literal_prefix: Some("INTERVAL '".to_owned()),
             interval_precision: Some(MAX_FRACTION_DIGITS),
@@ -106,7 +106,7 @@ fn types() -> Vec<XdbcTypeInfo> {
         },
     ];
     let types = numbers.into_iter().chain(texts).chain(bytes);
-    types.chain(times).chain(lengths).collect()
+    types.chain(times).chain(intervals).collect()
 }
 
 /// Returns the names of what is written in parentheses behind the name of a type.

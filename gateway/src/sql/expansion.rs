@@ -1,6 +1,6 @@
 //! The planner plans each use of a CTE separately. Thirty CTEs, each of which reads the previous
 //! one twice, become a billion relations, and the planner would use up all memory for them
-//! before [`depth`](super::depth) sees its plan. Of a chain of two thousand CTEs, each of which
+//! before [`depth`](super::depth) sees its plan. For a chain of two thousand CTEs, each of which
 //! reads the previous one, the planner would copy two million operators.
 
 use datafusion::sql::parser::Statement as DfStatement;
@@ -35,7 +35,7 @@ struct Expansion<F> {
     open: Vec<OpenQuery>,
 }
 
-/// A CTE that statements around it may read.
+/// A CTE that can be read.
 struct Cte {
     name: String,
     measure: Measure,

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 use volary_flight_proto::{Error, Result};
 
 use super::names::{identifier, name_in_public};
-use super::syntax::{call, cast, parse_data_type};
+use super::syntax::{binary, call, cast, nested, parse_data_type};
 
 /// Functions with another name, and the same arguments.
 const NAMES: [(&str, &str); 16] = [
@@ -49,27 +49,15 @@ const PARTS: [(&str, &str); 10] = [
 /// `INVALID_ARGUMENT` for a call with wrong arguments.
 pub(super) fn rewrite(expression: &mut Expr) -> Result<()> {
     match expression {
-        // sqlparser knows the other names that are calls without parentheses.
-        Expr::Identifier(name)
-            if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("current_schema") =>
-        {
-            *expression = call("current_schema", Vec::new());
-        }
-        Expr::Identifier(name)
-            if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("localtimestamp") =>
-        {
-            *expression = local_timestamp();
-        }
-        Expr::Identifier(name)
-            if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("localtime") =>
-        {
-            *expression = call("current_time", Vec::new());
+        Expr::Identifier(name) if name.quote_style.is_none() => {
+            if let Some(value) = value_of_name(&name.value.to_ascii_lowercase()) {
+                *expression = value;
+            }
         }
         Expr::Function(function) if matches!(function.args, FunctionArguments::None) => {
-            match name_in_public(&function.name).as_deref() {
-                Some("localtimestamp") => *expression = local_timestamp(),
-                Some("localtime") => *expression = call("current_time", Vec::new()),
-                _ => {}
+            let name = name_in_public(&function.name);
+            if let Some(value) = name.and_then(|name| value_of_name(&name)) {
+                *expression = value;
             }
         }
         Expr::Convert {
@@ -95,6 +83,17 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<()> {
         _ => {}
     }
     Ok(())
+}
+
+/// Returns the value that the standard gives to a name without parentheses. Returns `None` for the
+/// other such names, which sqlparser knows, and for names of columns.
+fn value_of_name(name: &str) -> Option<Expr> {
+    match name {
+        "current_schema" => Some(call("current_schema", Vec::new())),
+        "localtimestamp" => Some(local_timestamp()),
+        "localtime" => Some(call("current_time", Vec::new())),
+        _ => None,
+    }
 }
 
 /// Returns the wall-clock time of the session's zone.
@@ -137,7 +136,7 @@ fn rewrite_call(function: &mut Function) -> Result<Option<Expr>> {
         let part = call("date_part", vec![text(part), time.clone()]);
         return Ok(Some(match name.as_str() {
             // In JDBC and ODBC, the week begins with day 1.
-            "dayofweek" => binary(part, BinaryOperator::Plus, number("1")),
+            "dayofweek" => nested(binary(part, BinaryOperator::Plus, number("1"))),
             // There, a second has no fraction.
             "second" => {
                 let whole = call("floor", vec![part]);
@@ -148,11 +147,12 @@ fn rewrite_call(function: &mut Function) -> Result<Option<Expr>> {
     }
     Ok(match (name.as_str(), arguments.as_slice()) {
         ("user", []) => Some(call("current_user", Vec::new())),
-        ("mod", [dividend, divisor]) => Some(binary(
+        // The parentheses stay around the operators when the text of a view is written.
+        ("mod", [dividend, divisor]) => Some(nested(binary(
             nested(dividend.clone()),
             BinaryOperator::Modulo,
             nested(divisor.clone()),
-        )),
+        ))),
         ("locate", [part, whole]) => Some(call("strpos", vec![whole.clone(), part.clone()])),
         ("space", [count]) => Some(call("repeat", vec![text(" "), count.clone()])),
         ("isnull", [value, other]) => Some(call("coalesce", vec![value.clone(), other.clone()])),
@@ -318,18 +318,6 @@ fn odbc_type(name: &str) -> Result<DataType> {
     parse_data_type(&plain).map_err(|_| Error::invalid(format!("there is no type {name}")))
 }
 
-fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
-    Expr::BinaryOp {
-        left: Box::new(left),
-        op,
-        right: Box::new(right),
-    }
-}
-
-fn nested(expression: Expr) -> Expr {
-    Expr::Nested(Box::new(expression))
-}
-
 fn text(text: &str) -> Expr {
     Expr::value(Value::SingleQuotedString(text.to_owned()))
 }
@@ -356,9 +344,9 @@ mod tests {
             ("current_schema", "current_schema()"),
             ("CONVERT(x, VARCHAR(3))", "CAST(x AS VARCHAR(3))"),
             ("{fn CONVERT(x, SQL_BIGINT)}", "CAST(x AS BIGINT)"),
-            ("{fn DAYOFWEEK(x)}", "date_part('dow', x) + 1"),
+            ("{fn DAYOFWEEK(x)}", "(date_part('dow', x) + 1)"),
             ("{fn LOCATE('a', x)}", "strpos(x, 'a')"),
-            ("MOD(a + 1, b)", "(a + 1) % (b)"),
+            ("MOD(a + 1, b)", "((a + 1) % (b))"),
             (
                 "LISTAGG(x, ',') WITHIN GROUP (ORDER BY y DESC)",
                 "string_agg(x, ',' ORDER BY y DESC)",

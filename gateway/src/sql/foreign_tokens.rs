@@ -1,7 +1,7 @@
-use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::keywords::{Keyword, RESERVED_FOR_COLUMN_ALIAS};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
-use super::tokens::is_keyword;
+use super::tokens::{is_keyword, is_meant};
 
 const SPACE: Token = Token::Whitespace(Whitespace::Space);
 
@@ -12,7 +12,7 @@ const WITHOUT_PARENTHESES: [Keyword; 3] = [
     Keyword::SESSION_USER,
 ];
 
-/// Words after which a query begins, beside an opening parenthesis.
+/// Words behind which a query may begin. It may also begin behind an opening parenthesis.
 const BEFORE_QUERIES: [Keyword; 9] = [
     Keyword::ALL,
     Keyword::ANALYZE,
@@ -23,6 +23,19 @@ const BEFORE_QUERIES: [Keyword; 9] = [
     Keyword::INTERSECT,
     Keyword::UNION,
     Keyword::VERBOSE,
+];
+
+/// Words that may follow a relation in a FROM, beside those that may follow a column.
+const AFTER_RELATIONS: [Keyword; 9] = [
+    Keyword::CROSS,
+    Keyword::FULL,
+    Keyword::INNER,
+    Keyword::JOIN,
+    Keyword::LEFT,
+    Keyword::NATURAL,
+    Keyword::ON,
+    Keyword::RIGHT,
+    Keyword::USING,
 ];
 
 /// Rewrites what sqlparser does not read:
@@ -63,17 +76,37 @@ pub(super) fn rewrite(tokens: &mut Vec<TokenWithSpan>) {
 /// Adds the parentheses that sqlparser wants. Behind AS, before a point and behind one, the word is
 /// the name of something.
 fn rewrite_current_role(tokens: &mut Vec<TokenWithSpan>) {
-    for position in (0..tokens.len()).rev() {
-        if is_keyword(&tokens[position].token, Keyword::CURRENT_ROLE)
-            && is_called(tokens, position)
-            && next(tokens, position).is_none_or(|next| tokens[next].token != Token::LParen)
-        {
-            let span = tokens[position].span;
-            let parentheses = [Token::LParen, Token::RParen];
-            let parentheses = parentheses.map(|token| TokenWithSpan::new(token, span));
-            tokens.splice(position + 1..position + 1, parentheses);
+    let all = tokens.as_slice();
+    let is_rewritten = |position: &usize| {
+        is_keyword(&all[*position].token, Keyword::CURRENT_ROLE)
+            && is_called(all, *position)
+            && next(all, *position).is_none_or(|next| all[next].token != Token::LParen)
+    };
+    let found: Vec<_> = (0..all.len()).filter(is_rewritten).collect();
+    let called = [
+        Token::make_word("current_role", None),
+        Token::LParen,
+        Token::RParen,
+    ];
+    replace(tokens, &found, &called);
+}
+
+/// Puts other tokens in the place of each token at these positions, which ascend.
+fn replace(tokens: &mut Vec<TokenWithSpan>, positions: &[usize], others: &[Token]) {
+    if positions.is_empty() {
+        return;
+    }
+    let mut replaced = Vec::with_capacity(tokens.len() + positions.len() * others.len());
+    let mut positions = positions.iter().peekable();
+    for (position, token) in tokens.drain(..).enumerate() {
+        if positions.next_if(|next| **next == position).is_some() {
+            let others = others.iter().cloned();
+            replaced.extend(others.map(|other| TokenWithSpan::new(other, token.span)));
+        } else {
+            replaced.push(token);
         }
     }
+    *tokens = replaced;
 }
 
 /// Replaces USER with parentheses, and in a SELECT without FROM, which has no columns of this name.
@@ -126,10 +159,6 @@ fn is_in_braces(tokens: &[TokenWithSpan], position: usize) -> bool {
         |it| matches!(&it.token, Token::Word(word) if word.value.eq_ignore_ascii_case("fn")),
     );
     is_fn && before.next().is_some_and(|it| it.token == Token::LBrace)
-}
-
-fn is_meant(token: &TokenWithSpan) -> bool {
-    !matches!(token.token, Token::Whitespace(_))
 }
 
 /// Returns the position of the next token that is no space and no comment.
@@ -191,35 +220,41 @@ fn rewrite_tables(tokens: &mut Vec<TokenWithSpan>) {
                 .iter()
                 .any(|keyword| is_keyword(before, *keyword))
     };
-    if !tokens
-        .iter()
-        .any(|token| is_keyword(&token.token, Keyword::TABLE))
-    {
-        return;
-    }
-    let mut may_begin = true;
-    let mut rewritten = Vec::with_capacity(tokens.len());
-    for token in tokens.drain(..) {
-        let may_begin_next = if is_meant(&token) {
-            begins_query(&token.token)
-        } else {
-            may_begin
-        };
-        if may_begin && is_keyword(&token.token, Keyword::TABLE) {
-            let selected = [
-                Token::make_keyword("SELECT"),
-                SPACE,
-                Token::Mul,
-                SPACE,
-                Token::make_keyword("FROM"),
-            ];
-            rewritten.extend(selected.map(|selected| TokenWithSpan::new(selected, token.span)));
-        } else {
-            rewritten.push(token);
+    let mut found = Vec::new();
+    let mut before: Option<&Token> = None;
+    for (position, token) in tokens.iter().enumerate().filter(|(_, it)| is_meant(it)) {
+        let is_query = before.is_none_or(begins_query)
+            && is_keyword(&token.token, Keyword::TABLE)
+            && !before.is_some_and(|before| is_alias(tokens, before, position));
+        if is_query {
+            found.push(position);
         }
-        may_begin = may_begin_next;
+        before = Some(&token.token);
     }
-    *tokens = rewritten;
+    let selected = [
+        Token::make_keyword("SELECT"),
+        SPACE,
+        Token::Mul,
+        SPACE,
+        Token::make_keyword("FROM"),
+    ];
+    replace(tokens, &found, &selected);
+}
+
+/// Returns whether the word at this position is the name behind an AS, as in `SELECT x AS table
+/// FROM t`: no name of a table follows it.
+fn is_alias(tokens: &[TokenWithSpan], before: &Token, position: usize) -> bool {
+    if !is_keyword(before, Keyword::AS) {
+        return false;
+    }
+    let after = next(tokens, position).map(|after| &tokens[after].token);
+    match after {
+        Some(Token::Word(word)) => {
+            RESERVED_FOR_COLUMN_ALIAS.contains(&word.keyword)
+                || AFTER_RELATIONS.contains(&word.keyword)
+        }
+        _ => true,
+    }
 }
 
 /// Removes the braces of `{oj …}` and `{escape …}`, and the word OJ.

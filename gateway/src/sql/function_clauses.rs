@@ -30,8 +30,8 @@ const IGNORING_DISTINCT: [&str; 14] = [
     "regr_syy",
 ];
 
-/// Aggregates that are given their order by WITHIN GROUP. DataFusion takes an ORDER BY among their
-/// arguments for that, and another argument for the fraction.
+/// Aggregates whose order is written behind them, in WITHIN GROUP. DataFusion takes an ORDER BY
+/// among their arguments for it, and then takes another argument for the fraction.
 const WITHIN_GROUP: [&str; 4] = [
     "approx_median",
     "approx_percentile_cont",
@@ -42,7 +42,7 @@ const WITHIN_GROUP: [&str; 4] = [
 /// Window functions for which NULLs can be left out.
 const IGNORING_NULLS: [&str; 5] = ["first_value", "lag", "last_value", "lead", "nth_value"];
 
-/// What a function is, with the name that is the first one of its names.
+/// The kind of a function, with its main name. Calls may use another one of its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind<'a> {
     /// A function of the values of one row.
@@ -57,8 +57,8 @@ pub(crate) enum Kind<'a> {
     Window(&'a str),
 }
 
-/// Refuses clauses of functions that would be ignored. `kind_of` returns what the function of a
-/// name is, with whether it has an OVER, or `None` for an unknown function.
+/// Refuses clauses of functions that would be ignored. `kind_of` takes the name of a function, and
+/// whether the call has an OVER. It returns `None` for an unknown function.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` with the name of the function.
@@ -103,7 +103,7 @@ impl QueryVisitor for ClauseCheck<'_, '_> {
     }
 }
 
-/// Returns the clause of a call that is to be refused.
+/// Returns the clause that a call must not have.
 fn refuse_in_scalar(function: &Function, arguments: &FunctionArgumentList) -> Option<&'static str> {
     if is_distinct(arguments) {
         Some("DISTINCT")

@@ -34,6 +34,8 @@ pub mod names;
 mod nesting;
 /// Parses text into a statement.
 pub mod parse;
+/// Writes parts of statements as text that the parser reads back.
+pub(crate) mod printing;
 /// Rewrites comparisons of rows with subqueries, and arrays of the rows of a subquery.
 pub(crate) mod row_subqueries;
 /// Parses and plans saved queries: queries with typed parameters that the catalog keeps by name.

@@ -19,7 +19,7 @@ use super::saved_query::{self, SavedQueryStatement};
 use super::schema_statement::{self, SchemaStatement};
 use super::session_statement::{self, SessionStatement};
 use super::syntax::{RECURSION_LIMIT, syntax_error};
-use super::tokens::is_keyword;
+use super::tokens::{is_keyword, is_meant};
 use super::transaction::TransactionStatement;
 use super::{backtracking, foreign_tokens, kill, nesting, standard};
 
@@ -200,9 +200,7 @@ fn used_name(of: &Use) -> Result<Vec<String>> {
 
 /// Returns whether a statement is COPY … FROM. COPY … TO is DataFusion's own statement.
 fn is_copy_from(tokens: &[TokenWithSpan]) -> bool {
-    let first = tokens
-        .iter()
-        .find(|token| !matches!(token.token, Token::Whitespace(_)));
+    let first = tokens.iter().find(|token| is_meant(token));
     if !first.is_some_and(|token| is_keyword(&token.token, Keyword::COPY)) {
         return false;
     }

@@ -73,6 +73,12 @@ pub(super) fn convert(ast: &Ast) -> Result<Option<SchemaStatement>> {
             schema: schema_name(object_name)?,
             text: comment.clone(),
         })),
+        Ast::Comment {
+            object_type: CommentObject::Schema,
+            ..
+        } => Err(Error::unsupported(
+            "COMMENT ON SCHEMA takes no IF EXISTS; leave it out",
+        )),
         Ast::CreateSchema { .. } => Err(Error::unsupported(
             "CREATE SCHEMA has no options; write CREATE SCHEMA [IF NOT EXISTS] name [AUTHORIZATION user]",
         )),

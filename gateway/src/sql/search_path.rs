@@ -78,3 +78,8 @@ impl SearchPath {
 pub(crate) fn schema_behind_temporary(planned_schema: &str) -> Option<&str> {
     planned_schema.strip_prefix(BEFORE_SCHEMA)
 }
+
+/// Returns a message of DataFusion in which each search path is only the current schema.
+pub(crate) fn with_current_schema(message: &str) -> String {
+    message.replace(BEFORE_SCHEMA, "")
+}

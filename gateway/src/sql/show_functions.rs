@@ -1,8 +1,8 @@
 use datafusion::sql::sqlparser::ast::ShowStatementFilter;
 use volary_flight_proto::{Error, Result};
 
-/// How functions are called whose documentation DataFusion does not have. All others of these are
-/// called without arguments.
+/// Examples of calls of functions that DataFusion does not document. Functions that are neither
+/// documented nor listed here have no arguments.
 const CALLS: [(&str, &str); 15] = [
     ("generate_series", "generate_series(start, stop[, step])"),
     ("ilike_match", "ilike_match(text, pattern)"),
@@ -36,8 +36,8 @@ const CALLS: [(&str, &str); 15] = [
     ("union_tag", "union_tag(union)"),
 ];
 
-/// Returns the query that answers SHOW FUNCTIONS: a row for each function, with its kind and how it
-/// is called. DataFusion's own answer lists only functions whose arguments have certain types.
+/// Returns the query that answers SHOW FUNCTIONS: a row for each function, with its kind and an
+/// example of a call. DataFusion's own answer lists only functions that take certain types.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` for a filter other than LIKE and ILIKE.

@@ -11,7 +11,8 @@ use volary_exec::postgres::{
 };
 use volary_flight_proto::{Error, Result};
 
-use super::syntax::{call, parse_query};
+use super::row_subqueries::CopyCount;
+use super::syntax::{binary, call, nested, parse_query};
 use super::{foreign_functions, row_subqueries, session_statement};
 
 /// Rewrites FETCH and TOP to LIMIT, calls of functions of other databases to DataFusion's, SHOW of
@@ -40,13 +41,16 @@ pub(super) fn rewrite(statement: &mut DfStatement) -> Result<()> {
 /// # Errors
 /// Returns the errors of [`rewrite`].
 pub(super) fn rewrite_ast(ast: &mut Ast) -> Result<()> {
-    match ast.visit(&mut Rewriter) {
+    match ast.visit(&mut Rewriter::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
 }
 
-struct Rewriter;
+#[derive(Default)]
+struct Rewriter {
+    copies: CopyCount,
+}
 
 impl VisitorMut for Rewriter {
     type Break = Error;
@@ -56,7 +60,7 @@ impl VisitorMut for Rewriter {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
-        to_control_flow(row_subqueries::rewrite_conditions(select))
+        to_control_flow(row_subqueries::rewrite_conditions(select, &mut self.copies))
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Error> {
@@ -65,7 +69,7 @@ impl VisitorMut for Rewriter {
         }
         to_control_flow(
             foreign_functions::rewrite(expression)
-                .and_then(|()| row_subqueries::rewrite(expression))
+                .and_then(|()| row_subqueries::rewrite(expression, &mut self.copies))
                 .and_then(|()| rewrite_escape(expression))
                 .and_then(|()| rewrite_similar_to(expression)),
         )
@@ -221,11 +225,7 @@ fn rewrite_similar_to(expression: &mut Expr) -> Result<()> {
     } else {
         BinaryOperator::PGRegexMatch
     };
-    *expression = Expr::Nested(Box::new(Expr::BinaryOp {
-        left: expr.clone(),
-        op,
-        right: Box::new(regex),
-    }));
+    *expression = nested(binary(expr.as_ref().clone(), op, regex));
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
+    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
@@ -55,6 +55,39 @@ pub(crate) fn cast(kind: CastKind, expression: Expr, data_type: DataType) -> Exp
     }
 }
 
+/// Builds an operator and its operands.
+pub(crate) fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
+    Expr::BinaryOp {
+        left: Box::new(left),
+        op,
+        right: Box::new(right),
+    }
+}
+
+/// Puts an expression into parentheses.
+pub(crate) fn nested(expression: Expr) -> Expr {
+    Expr::Nested(Box::new(expression))
+}
+
+/// Builds a call of a function.
+pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+    let arguments = arguments.into_iter().map(FunctionArgExpr::Expr);
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(name)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: arguments.map(FunctionArg::Unnamed).collect(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
+
 /// Converts an error of the parser into an error for the user.
 pub(crate) fn syntax_error(error: ParserError) -> Error {
     let (sqlstate, message) = match error {
@@ -67,23 +100,4 @@ pub(crate) fn syntax_error(error: ParserError) -> Error {
         ),
     };
     Error::invalid(format!("SQL syntax: {message}")).with_sqlstate(sqlstate)
-}
-
-/// Returns a call of a function.
-pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    let arguments = arguments.into_iter().map(FunctionArgExpr::Expr);
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None::<DuplicateTreatment>,
-            args: arguments.map(FunctionArg::Unnamed).collect(),
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
 }

@@ -6,6 +6,11 @@ pub(crate) fn is_keyword(token: &Token, keyword: Keyword) -> bool {
     matches!(token, Token::Word(word) if word.keyword == keyword)
 }
 
+/// Returns whether a token is no space and no comment.
+pub(crate) fn is_meant(token: &TokenWithSpan) -> bool {
+    !matches!(token.token, Token::Whitespace(_))
+}
+
 /// Returns whether a token is text in quotes of any kind.
 pub(crate) fn is_text(token: &Token) -> bool {
     matches!(
@@ -37,7 +42,7 @@ pub(crate) fn is_text(token: &Token) -> bool {
 pub(crate) fn first_words(tokens: &[TokenWithSpan], most: usize) -> Vec<&str> {
     tokens
         .iter()
-        .filter(|token| !matches!(token.token, Token::Whitespace(_)))
+        .filter(|token| is_meant(token))
         .take(most)
         .map(|token| match &token.token {
             Token::Word(word) if word.quote_style.is_none() => word.value.as_str(),

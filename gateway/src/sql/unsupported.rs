@@ -6,15 +6,17 @@ use datafusion::logical_expr::expr::{NullTreatment, WindowFunction};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::sql::parser::Statement as DfStatement;
-use datafusion::sql::sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier, TableFactor};
-use volary_flight_proto::{Error, Result};
+use datafusion::sql::sqlparser::ast::{
+    Expr as SqlExpr, Query, SetExpr, SetOperator, SetQuantifier, TableFactor,
+};
+use volary_flight_proto::{Error, Result, SqlState};
 
 use super::equal_names;
 use super::visit::{QueryVisitor, visit};
 
 /// Refuses INTERSECT ALL and EXCEPT ALL, because DataFusion plans them as joins that ignore copies
-/// of rows (apache/datafusion#12955, #12956). Also refuses tables of equal names in one FROM, and
-/// TABLESAMPLE.
+/// of rows (apache/datafusion#12955, #12956). Also refuses tables of equal names in one FROM,
+/// subqueries without columns, and TABLESAMPLE.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
@@ -51,6 +53,24 @@ impl QueryVisitor for UnsupportedSyntax {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a subquery without columns where a value is needed, because the planner would panic.
+    fn expression(&mut self, expression: &SqlExpr) -> Result<()> {
+        let (SqlExpr::Subquery(query)
+        | SqlExpr::InSubquery {
+            subquery: query, ..
+        }) = expression
+        else {
+            return Ok(());
+        };
+        match query.body.as_ref() {
+            SetExpr::Select(select) if select.projection.is_empty() => Err(Error::invalid(
+                "a subquery that is used as a value has no columns; select one",
+            )
+            .with_sqlstate(SqlState::SyntaxError)),
+            _ => Ok(()),
+        }
     }
 
     /// Refuses TABLESAMPLE: the planner would silently read all rows.

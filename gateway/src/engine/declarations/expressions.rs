@@ -6,6 +6,7 @@ use volary_flight_proto::{Error, Result, SqlState};
 
 use crate::engine::context::StatementContext;
 use crate::load::expressions;
+use crate::sql::printing::printed;
 
 /// Returns the text that is kept of a column's default.
 ///
@@ -17,7 +18,7 @@ pub(super) fn default_text(
     column: &Field,
     default: &Ast,
 ) -> Result<String> {
-    let text = default.to_string();
+    let text = printed(default);
     let value = || {
         let parsed = expressions::parse(&context.state, &Schema::empty(), &text)?;
         let cast = expressions::cast(parsed.clone(), &Schema::empty(), column.data_type())?;
@@ -55,7 +56,7 @@ pub(super) fn check_text(
     schema: &Schema,
     condition: &Ast,
 ) -> Result<(String, Vec<usize>)> {
-    let text = condition.to_string();
+    let text = printed(condition);
     let parsed = expressions::parse(&context.state, schema, &text)?;
     if !expressions::is_immutable(&parsed) {
         return Err(Error::invalid(format!(

@@ -15,7 +15,7 @@ use volary_flight_proto::Result;
 use crate::sql::exact_numbers::{inexact_number, number_below};
 use crate::sql::names::{WrittenName, identifier};
 use crate::sql::search_path::SearchPath;
-use crate::sql::syntax::{cast as cast_to, parse_expression, parse_query};
+use crate::sql::syntax::{self, nested, parse_expression, parse_query};
 use crate::sql_type::{DURATION, fraction_digits};
 
 const NULL: Expr = Expr::Value(ValueWithSpan {
@@ -150,7 +150,7 @@ fn exact_number(item: &Expr, column: &DataType) -> Option<Expr> {
         _ => return None,
     };
     let text = Expr::value(Value::SingleQuotedString(text));
-    Some(cast_to(CastKind::Cast, text, data_type))
+    Some(syntax::cast(CastKind::Cast, text, data_type))
 }
 
 /// Returns whether an item of VALUES may have to be cast explicitly. DataFusion refuses casts that
@@ -180,7 +180,7 @@ fn explicit_cast(item: Expr, column: &DataType) -> Expr {
         text if text.is_string() => SqlType::Varchar(None),
         _ => SqlType::Uuid,
     };
-    cast_to(CastKind::Cast, item, data_type)
+    syntax::cast(CastKind::Cast, item, data_type)
 }
 
 fn target<'a>(catalog: &'a CatalogState, path: &SearchPath, insert: &Insert) -> Option<&'a Table> {
@@ -216,7 +216,7 @@ fn default_of(table: &Table, column: Option<usize>) -> Result<Expr> {
     let Some(text) = text else {
         return Ok(NULL);
     };
-    let default = Expr::Nested(Box::new(parse_expression(text)?));
+    let default = nested(parse_expression(text)?);
     Ok(match type_of(table, column) {
         Some(data_type) if let Some(number) = exact_number(&default, &data_type) => number,
         Some(data_type) if may_need_cast(&default, &data_type) => {

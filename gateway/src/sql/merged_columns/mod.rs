@@ -130,7 +130,8 @@ fn constraint_of(operator: &JoinOperator) -> Option<&JoinConstraint> {
 /// Rewrites queries from the inside out. The CTEs of a query are rewritten before its body.
 struct Rewriter<'a> {
     scopes: Scopes<'a>,
-    /// The WITH of each query that is being visited, taken out of it.
+    /// The WITH of each query that is being visited, from the outermost to the innermost. It is
+    /// taken out of the query, so that its CTEs are visited only once, before everything else.
     withs: Vec<Option<With>>,
 }
 
@@ -212,10 +213,14 @@ impl VisitorMut for Rewriter<'_> {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         let mut with = query.with.take();
+        // The queries of the CTEs are within this one.
+        self.withs.push(None);
         if let Some(with) = &mut with {
             self.enter_with(with)?;
         }
-        self.withs.push(with);
+        if let Some(own) = self.withs.last_mut() {
+            *own = with;
+        }
         ControlFlow::Continue(())
     }
 
@@ -290,9 +295,10 @@ fn expand(projection: &mut Vec<SelectItem>, scope: &Scope, is_result: bool) -> R
     Ok(outputs)
 }
 
-fn several_columns(name: &str, use_of: &str) -> Error {
+/// Returns the error for a name of several columns. `purpose` is a verb: what the name is for.
+fn several_columns(name: &str, purpose: &str) -> Error {
     Error::invalid(format!(
-        "several columns of a SELECT are called {name}; give them other names with AS to {use_of} one of them"
+        "several columns of a SELECT are called {name}; give them other names with AS to {purpose} one of them"
     ))
     .with_sqlstate(SqlState::AmbiguousColumn)
 }
@@ -300,7 +306,7 @@ fn several_columns(name: &str, use_of: &str) -> Error {
 /// An item of a SELECT list.
 struct Item {
     item: SelectItem,
-    /// Says whether the item has a name that the statement does not write beside it.
+    /// Says whether the name of the item was added here, and is not in the statement.
     is_made: bool,
 }
 
@@ -316,7 +322,8 @@ impl Item {
     }
 }
 
-/// Gives an expression that is the name of a merged column this name, if the column is computed.
+/// Returns an item of the SELECT list. If it is a merged column that is computed, such as
+/// `coalesce(a.k, b.k)`, it gets the name of the column.
 fn with_name_of_merged(expression: Expr, scope: &Scope) -> Item {
     let mut inner = &expression;
     while let Expr::Nested(nested) = inner {

@@ -10,18 +10,19 @@ use crate::sql::visit::{QueryVisitor, visit_node};
 /// Replaces the names of merged columns by their values.
 pub(super) struct Replacer<'a> {
     merged: HashMap<String, Expr>,
-    names_in: &'a mut dyn FnMut(&Query) -> HashSet<String>,
+    names_in: &'a mut dyn FnMut(&Query) -> Option<HashSet<String>>,
     /// The names that mean something else in the queries and lambda functions that are being
-    /// visited.
-    hidden: Vec<HashSet<String>>,
+    /// visited. `None` stands for all names.
+    hidden: Vec<Option<HashSet<String>>>,
 }
 
 impl<'a> Replacer<'a> {
     /// Creates a replacer of these columns. `names_in` returns the names of the columns that a
-    /// subquery can use without the name of a table.
+    /// subquery can use without the name of a table, or `None` if they are unknown. A name is not
+    /// replaced if it may be one of them: it is then ambiguous, rather than the wrong column.
     pub(super) fn new(
         merged: HashMap<String, Expr>,
-        names_in: &'a mut dyn FnMut(&Query) -> HashSet<String>,
+        names_in: &'a mut dyn FnMut(&Query) -> Option<HashSet<String>>,
     ) -> Self {
         Self {
             merged,
@@ -46,7 +47,7 @@ impl VisitorMut for Replacer<'_> {
         let hidden = if names_any(query, &self.merged) {
             (self.names_in)(query)
         } else {
-            HashSet::new()
+            Some(HashSet::new())
         };
         self.hidden.push(hidden);
         ControlFlow::Continue(())
@@ -61,7 +62,7 @@ impl VisitorMut for Replacer<'_> {
         if let Expr::Lambda(lambda) = expression {
             let parameters = lambda.params.iter();
             let names = parameters.map(|parameter| identifier(&parameter.name));
-            self.hidden.push(names.collect());
+            self.hidden.push(Some(names.collect()));
         }
         ControlFlow::Continue(())
     }
@@ -73,7 +74,11 @@ impl VisitorMut for Replacer<'_> {
             }
             Expr::Identifier(name) => {
                 let name = identifier(name);
-                let is_hidden = self.hidden.iter().any(|names| names.contains(&name));
+                let mut hidden = self.hidden.iter();
+                let is_hidden = hidden.any(|names| {
+                    let names = names.as_ref();
+                    names.is_none_or(|names| names.contains(&name))
+                });
                 if let Some(value) = self.merged.get(&name)
                     && !is_hidden
                 {

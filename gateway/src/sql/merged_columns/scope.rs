@@ -12,12 +12,17 @@ use volary_flight_proto::{Error, Result, SqlState};
 use super::ColumnsOf;
 use super::replace::Replacer;
 use crate::sql::names::{cte_name, identifier};
-use crate::sql::syntax::{parse_expression, parse_query};
+use crate::sql::syntax::{binary, call, parse_query};
 
-/// A column that a FROM has under a name without a table.
+/// Maximum number of relations that are planned to find their columns, each counted with the CTEs
+/// that are planned with it.
+const MAX_PLANNED: usize = 20_000;
+
+/// A column of a FROM, by the name that it has without the name of a table.
 #[derive(Debug, Clone)]
 struct Column {
     name: String,
+    /// The expression that stands for the column.
     value: Expr,
     is_merged: bool,
 }
@@ -26,8 +31,11 @@ struct Column {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scope {
     columns: Vec<Column>,
-    /// The names of relations whose columns are unknown.
+    /// The names of relations whose columns are unknown, because they cannot be planned by
+    /// themselves: they read columns of another relation, or are wrong.
     unknown: Vec<Vec<Ident>>,
+    /// Says whether a NATURAL JOIN is left to the planner, because a side has unknown columns.
+    has_natural: bool,
 }
 
 impl Scope {
@@ -35,6 +43,7 @@ impl Scope {
     pub(super) fn append(&mut self, mut other: Self) {
         self.columns.append(&mut other.columns);
         self.unknown.append(&mut other.unknown);
+        self.has_natural |= other.has_natural;
     }
 
     /// Returns the merged columns by their names, without those whose names are ambiguous.
@@ -52,13 +61,14 @@ impl Scope {
         columns.any(|column| column.is_merged && !is_column(&column.value))
     }
 
-    /// Returns the items of a SELECT list that stand for `*`, or `None` if the options of `*` are
-    /// left to the planner.
+    /// Returns the items of a SELECT list that stand for `*`. Returns `None` if `*` is left to the
+    /// planner.
     pub(super) fn columns_of_wildcard(
         &self,
         options: &WildcardAdditionalOptions,
     ) -> Option<Vec<SelectItem>> {
-        if options.opt_ilike.is_some()
+        if self.has_natural
+            || options.opt_ilike.is_some()
             || options.opt_rename.is_some()
             || options.opt_alias.is_some()
         {
@@ -141,6 +151,8 @@ pub(super) struct Scopes<'a> {
     ctes: Vec<(Cte, bool)>,
     /// Number of relations that were given a name.
     named_relations: usize,
+    /// Number of relations that were planned: see [`MAX_PLANNED`].
+    planned: usize,
 }
 
 impl<'a> Scopes<'a> {
@@ -150,6 +162,7 @@ impl<'a> Scopes<'a> {
             columns_of,
             ctes: Vec::new(),
             named_relations: 0,
+            planned: 0,
         }
     }
 
@@ -167,7 +180,7 @@ impl<'a> Scopes<'a> {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` if a column of USING does not exist on both sides, or several times on
-    /// one.
+    /// one, and for too many joins.
     pub(super) fn of_joins(&mut self, from: &mut TableWithJoins) -> Result<Scope> {
         let mut left = self.of_relation(&mut from.relation)?;
         for join in &mut from.joins {
@@ -178,21 +191,28 @@ impl<'a> Scopes<'a> {
     }
 
     /// Returns the names of the columns that a query can use without the name of a table: those of
-    /// its FROMs, and those of its result, by which it sorts.
-    pub(super) fn names_in(&mut self, query: &Query) -> HashSet<String> {
+    /// its FROMs, and those of its result, by which it sorts. Returns `None` if a relation has
+    /// unknown columns.
+    pub(super) fn names_in(&mut self, query: &Query) -> Option<HashSet<String>> {
         let ctes = query.with.iter().flat_map(|with| {
             let ctes = with.cte_tables.iter().cloned();
             ctes.map(|cte| (cte, with.recursive))
         });
         let outer = self.ctes.len();
         self.ctes.extend(ctes);
+        let names = self.names_of_bodies(query);
+        self.ctes.truncate(outer);
+        names
+    }
+
+    fn names_of_bodies(&self, query: &Query) -> Option<HashSet<String>> {
         let mut names = HashSet::new();
         let mut bodies = vec![query.body.as_ref()];
         while let Some(body) = bodies.pop() {
             match body {
                 SetExpr::Select(select) => {
                     for from in &select.from {
-                        self.add_names(from, &mut names);
+                        self.add_names(from, &mut names)?;
                     }
                     names.extend(select.projection.iter().filter_map(|item| match item {
                         SelectItem::ExprWithAlias { alias, .. } => Some(identifier(alias)),
@@ -205,20 +225,20 @@ impl<'a> Scopes<'a> {
                 _ => {}
             }
         }
-        self.ctes.truncate(outer);
-        names
+        Some(names)
     }
 
-    fn add_names(&self, from: &TableWithJoins, names: &mut HashSet<String>) {
+    fn add_names(&self, from: &TableWithJoins, names: &mut HashSet<String>) -> Option<()> {
         let joined = from.joins.iter().map(|join| &join.relation);
         for relation in std::iter::once(&from.relation).chain(joined) {
             match relation {
                 TableFactor::NestedJoin {
                     table_with_joins, ..
-                } => self.add_names(table_with_joins, names),
-                relation => names.extend(self.columns(relation).into_iter().flatten()),
+                } => self.add_names(table_with_joins, names)?,
+                relation => names.extend(self.columns(relation)?),
             }
         }
+        Some(())
     }
 
     fn of_relation(&mut self, relation: &mut TableFactor) -> Result<Scope> {
@@ -233,6 +253,13 @@ impl<'a> Scopes<'a> {
             }
             *relation = derived(&scope, table_with_joins, alias.take())?;
         }
+        self.planned += 1 + self.ctes.len();
+        if self.planned > MAX_PLANNED {
+            return Err(Error::invalid(
+                "too many joins with USING or NATURAL read too many CTEs; join ON the columns",
+            )
+            .with_sqlstate(SqlState::StatementTooComplex));
+        }
         let qualifier = self.qualifier(relation);
         Ok(match self.columns(relation) {
             Some(names) => Scope {
@@ -244,11 +271,11 @@ impl<'a> Scopes<'a> {
                         is_merged: false,
                     })
                     .collect(),
-                unknown: Vec::new(),
+                ..Scope::default()
             },
             None => Scope {
-                columns: Vec::new(),
                 unknown: vec![qualifier],
+                ..Scope::default()
             },
         })
     }
@@ -327,7 +354,7 @@ impl<'a> Scopes<'a> {
                 cte_tables: ctes,
             });
         }
-        (self.columns_of)(query)
+        (self.columns_of)(query).or_else(|| listed_columns(relation))
     }
 
     /// Writes a join without USING and NATURAL, and returns its columns.
@@ -358,6 +385,16 @@ impl<'a> Scopes<'a> {
                 let columns = columns.iter().filter_map(|name| name.0.last()?.as_ident());
                 columns.map(identifier).collect()
             }
+            JoinConstraint::Natural if !left.unknown.is_empty() || !right.unknown.is_empty() => {
+                if matches!(kind, Kind::Right | Kind::Full) {
+                    return Err(Error::unsupported(
+                        "a NATURAL RIGHT or FULL JOIN needs the columns of both sides before the statement is planned, but one side reads columns of another relation, or is wrong; write USING or ON",
+                    ));
+                }
+                let mut scope = kept(kind, left, right);
+                scope.has_natural = true;
+                return Ok(scope);
+            }
             JoinConstraint::Natural => {
                 let columns = left.columns.iter().map(|column| &column.name);
                 let common = columns.filter(|name| right.named(name).next().is_some());
@@ -376,15 +413,15 @@ impl<'a> Scopes<'a> {
         for name in &names {
             let of_left = left.merge_key(name, "left")?;
             let of_right = right.merge_key(name, "right")?;
-            conditions.push(Expr::BinaryOp {
-                left: Box::new(of_left.clone()),
-                op: BinaryOperator::Eq,
-                right: Box::new(of_right.clone()),
-            });
+            conditions.push(binary(
+                of_left.clone(),
+                BinaryOperator::Eq,
+                of_right.clone(),
+            ));
             let value = match kind {
                 Kind::Inner | Kind::Left | Kind::OnlyLeft => of_left,
                 Kind::Right | Kind::OnlyRight => of_right,
-                Kind::Full => coalesce(&of_left, &of_right)?,
+                Kind::Full => call("coalesce", vec![of_left, of_right]),
             };
             columns.push(Column {
                 name: name.clone(),
@@ -392,11 +429,8 @@ impl<'a> Scopes<'a> {
                 is_merged: true,
             });
         }
-        let condition = conditions.into_iter().reduce(|all, next| Expr::BinaryOp {
-            left: Box::new(all),
-            op: BinaryOperator::And,
-            right: Box::new(next),
-        });
+        let conditions = conditions.into_iter();
+        let condition = conditions.reduce(|all, next| binary(all, BinaryOperator::And, next));
         match condition {
             Some(condition) => *constraint = JoinConstraint::On(condition),
             // A NATURAL JOIN without common columns joins all rows.
@@ -405,14 +439,14 @@ impl<'a> Scopes<'a> {
         }
         let mut scope = Scope {
             columns,
-            unknown: Vec::new(),
+            ..Scope::default()
         };
         scope.append(kept(kind, left.without(&names), right.without(&names)));
         Ok(scope)
     }
 }
 
-/// What a join returns.
+/// Says which sides of a join its rows have, and on which sides they may be NULL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Inner,
@@ -425,6 +459,7 @@ enum Kind {
     OnlyRight,
 }
 
+/// Returns the columns of those sides of a join that its rows have.
 fn kept(kind: Kind, mut left: Scope, right: Scope) -> Scope {
     match kind {
         Kind::Inner | Kind::Left | Kind::Right | Kind::Full => {
@@ -452,6 +487,20 @@ fn excluded_names(options: &WildcardAdditionalOptions) -> HashSet<String> {
     excluded.chain(except).map(identifier).collect()
 }
 
+/// Returns the names that the alias of a relation gives to its columns, if it does.
+fn listed_columns(relation: &TableFactor) -> Option<Vec<String>> {
+    let (TableFactor::Table { alias, .. }
+    | TableFactor::Derived { alias, .. }
+    | TableFactor::Function { alias, .. }
+    | TableFactor::UNNEST { alias, .. }) = relation
+    else {
+        return None;
+    };
+    let columns = alias.as_ref()?.columns.iter();
+    let names: Vec<_> = columns.map(|column| identifier(&column.name)).collect();
+    (!names.is_empty()).then_some(names)
+}
+
 /// Returns the query that stands for joins in parentheses with an alias, which hides the names of
 /// the joined tables.
 fn derived(
@@ -472,10 +521,6 @@ fn derived(
         alias,
         sample: None,
     })
-}
-
-fn coalesce(left: &Expr, right: &Expr) -> Result<Expr> {
-    parse_expression(&format!("coalesce({left}, {right})"))
 }
 
 fn column_of(qualifier: &[Ident], name: &str) -> Expr {

@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::ast::{CastKind, Expr as SqlExpr, Query};
 use volary_catalog::QueryParameter;
 use volary_flight_proto::{Error, Result};
 
+use crate::sql::printing::printed;
 use crate::sql::syntax::{cast, parse_data_type, parse_expression};
 use crate::sql::visit::{QueryVisitor, visit_node};
 
@@ -92,8 +93,8 @@ pub(crate) fn check_defaults(state: &SessionState, parameters: &[QueryParameter]
 fn check_default(state: &SessionState, default: &str, wanted: &str) -> Result<()> {
     let default = parse_expression(default)?;
     check_unplanned(&default)?;
-    let wanted = cast(CastKind::Cast, default, parse_data_type(wanted)?).to_string();
-    let planned = state.create_logical_expr(&wanted, &DFSchema::empty());
+    let wanted = cast(CastKind::Cast, default, parse_data_type(wanted)?);
+    let planned = state.create_logical_expr(&printed(&wanted), &DFSchema::empty());
     let planned = planned.map_err(|error: DataFusionError| Error::from(error))?;
     check_planned(&planned)?;
     let is_parameter = planned.exists(|node| Ok(matches!(node, Expr::Placeholder(_))))?;

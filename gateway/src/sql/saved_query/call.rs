@@ -24,7 +24,7 @@ use super::body::PlannedBody;
 use crate::sql::names::{WrittenName, identifier};
 use crate::sql::search_path::schema_behind_temporary;
 use crate::sql::syntax::{cast, parse_data_type, parse_expression};
-use crate::sql::tokens::is_keyword;
+use crate::sql::tokens::{is_keyword, is_meant};
 
 /// Replaces `CALL name(…)` by `SELECT * FROM name(…)`, also within EXPLAIN and in the braces of
 /// JDBC.
@@ -67,9 +67,8 @@ pub(crate) fn rewrite_call(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
 
 /// Removes the braces of a statement `{call …}`.
 fn unwrap_call(tokens: &mut [TokenWithSpan]) -> Result<()> {
-    let is_meant = |token: &TokenWithSpan| !matches!(token.token, Token::Whitespace(_));
-    let is_brace = tokens.iter().find(|token| is_meant(token));
-    if is_brace.is_none_or(|token| token.token != Token::LBrace) {
+    let first = tokens.iter().find(|token| is_meant(token));
+    if first.is_none_or(|token| token.token != Token::LBrace) {
         return Ok(());
     }
     let meant = (0..tokens.len()).filter(|at| is_meant(&tokens[*at]));

@@ -8,6 +8,7 @@ use volary_flight_proto::{Error, Result, SqlState};
 use super::SavedQueryStatement;
 use super::body::parse_with_types;
 use crate::sql::names::{WrittenName, identifier};
+use crate::sql::printing::printed;
 use crate::sql::syntax::{RECURSION_LIMIT, syntax_error};
 use crate::sql::tokens::{first_words, is_one_of};
 
@@ -65,7 +66,7 @@ fn create_query(parser: &mut Parser<'_>, or_replace: bool) -> Result<SavedQueryS
     }
     let query = parser.parse_query().map_err(syntax_error).map_err(at)?;
     expect_end(parser, CREATE_FORM).map_err(at)?;
-    let sql = query.to_string();
+    let sql = printed(&*query);
     // This checks the text that the catalog keeps, because each call parses it again.
     parse_with_types(&sql, &parameters).map_err(at)?;
     Ok(SavedQueryStatement::Create {
@@ -95,7 +96,7 @@ fn parse_parameters(parser: &mut Parser<'_>) -> Result<Vec<QueryParameter>> {
         }
         let data_type = parser.parse_data_type().map_err(syntax_error)?;
         let default = if parser.parse_keyword(Keyword::DEFAULT) {
-            Some(parser.parse_expr().map_err(syntax_error)?.to_string())
+            Some(printed(&parser.parse_expr().map_err(syntax_error)?))
         } else {
             None
         };
