@@ -5,7 +5,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::logical_expr::CreateView;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
-    CreateTable, CreateTableOptions, Expr, OnCommit, SqlOption, Statement as Ast, Value,
+    CommentDef, CreateTable, CreateTableOptions, Expr, OnCommit, SqlOption, Statement as Ast, Value,
 };
 use volary_catalog::shard_key::check_key_type;
 use volary_catalog::{
@@ -39,6 +39,7 @@ pub(super) struct TableOptions {
     shards: Option<u32>,
     sort_key: Vec<String>,
     is_reference: bool,
+    comment: Option<String>,
 }
 
 /// Creates a table. The completion has the number of rows that CREATE TABLE AS has written.
@@ -80,9 +81,10 @@ pub(super) async fn create_table(
         let declarations = written
             .resolve(context, &table_name, &schema)
             .map_err(|error| error.at(format!("table {name}")))?;
-        let definition = TableDefinition {
-            declarations,
-            ..table_definition(&table_name, schema, &options)?
+        let mut definition = table_definition(&table_name, schema, &options)?;
+        definition.declarations = Declarations {
+            comment: definition.declarations.comment,
+            ..declarations
         };
         let live = placeable_workers(engine)?;
         let catalog = &engine.catalog;
@@ -332,7 +334,10 @@ pub(super) fn table_definition(
         schema,
         kind,
         sort_key,
-        declarations: Declarations::default(),
+        declarations: Declarations {
+            comment: options.comment.clone(),
+            ..Declarations::default()
+        },
     })
 }
 
@@ -341,6 +346,13 @@ impl TableOptions {
         let given = match options {
             CreateTableOptions::None => return Ok(Self::default()),
             CreateTableOptions::With(given) => given,
+            CreateTableOptions::Plain(given) if let [SqlOption::Comment(comment)] = &given[..] => {
+                let (CommentDef::WithEq(text) | CommentDef::WithoutEq(text)) = comment;
+                return Ok(Self {
+                    comment: Some(text.clone()),
+                    ..Self::default()
+                });
+            }
             _ => return Err(Error::invalid("options are written WITH (name = value, …)")),
         };
         let mut parsed = Self::default();
@@ -381,9 +393,10 @@ impl TableOptions {
                     Error::invalid(format!("reference takes true or false, not {written}"))
                 })?;
             }
+            "comment" => self.comment = Some(text),
             other => {
                 return Err(Error::invalid(format!(
-                    "there is no option {other}; there are shard_key, shards, sort_key and reference"
+                    "there is no option {other}; there are shard_key, shards, sort_key, reference and comment"
                 )));
             }
         }

@@ -51,11 +51,15 @@ pub(crate) mod session_statement;
 pub mod shape;
 /// Answers SHOW FUNCTIONS.
 mod show_functions;
+/// Sorts by the columns of a result that ORDER BY names by their expressions.
+mod sort_by_columns;
 /// Rewrites standard SQL that DataFusion 55 refuses or plans wrongly into SQL that it plans as the
 /// standard says.
 mod standard;
 /// Provides the helpers that all parts of the parser share.
 pub(crate) mod syntax;
+/// Rewrites calls of table functions in FROM.
+mod table_functions;
 /// Classifies tokens.
 mod tokens;
 /// Defines the statements BEGIN, COMMIT and ROLLBACK.

@@ -2,8 +2,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Fetch, LimitClause, Query, Select, SetExpr, Statement as Ast, Top,
-    TopQuantity, Value, ValueWithSpan, VisitMut, VisitorMut,
+    BinaryOperator, Expr, Fetch, LimitClause, Query, Select, SetExpr, Statement as Ast,
+    TableFactor, Top, TopQuantity, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 use volary_exec::instants::{EXPLICIT_UTC, is_utc};
 use volary_exec::postgres::{
@@ -13,7 +13,9 @@ use volary_flight_proto::{Error, Result};
 
 use super::row_subqueries::CopyCount;
 use super::syntax::{binary, call, nested, parse_query};
-use super::{foreign_functions, row_subqueries, session_statement};
+use super::{
+    foreign_functions, row_subqueries, session_statement, sort_by_columns, table_functions,
+};
 
 /// Rewrites FETCH and TOP to LIMIT, calls of functions of other databases to DataFusion's, SHOW of
 /// what DataFusion does not know to queries, SIMILAR TO to `~`, ESCAPE to backslashes, comparisons
@@ -56,7 +58,13 @@ impl VisitorMut for Rewriter {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        sort_by_columns::rewrite(query);
         to_control_flow(rewrite_query(query))
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        table_functions::rewrite(factor);
+        ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
