@@ -224,7 +224,10 @@ impl SqlState {
             Self::DivisionByZero
         } else if text.contains("Cannot cast string") {
             Self::InvalidTextRepresentation
-        } else if text.contains("Can't cast value") || text.contains("verflow") {
+        } else if ["Can't cast value", "verflow", "is out of range"]
+            .iter()
+            .any(|part| text.contains(part))
+        {
             Self::NumericValueOutOfRange
         } else {
             Self::DataException

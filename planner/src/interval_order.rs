@@ -190,6 +190,10 @@ fn function_by_length(call: &ScalarFunction, schema: &DFSchema) -> Result<Option
     }
 }
 
+/// Name of a column of lengths. The optimizer mistakes it for the column of intervals if both have
+/// the same name.
+const LENGTH: &str = "__length";
+
 /// Searches for intervals by their lengths. Returns whether any are searched for.
 fn search_by_length(value: &mut Expr, found: &mut Subquery, schema: &DFSchema) -> Result<bool> {
     let rows = Arc::clone(&found.subquery);
@@ -201,8 +205,7 @@ fn search_by_length(value: &mut Expr, found: &mut Subquery, schema: &DFSchema) -
         return Ok(false);
     }
     let column = Column::from(rows.schema().qualified_field(0));
-    let name = column.name.clone();
-    let lengths = length_of(Expr::Column(column), rows.schema()).alias(name);
+    let lengths = length_of(Expr::Column(column), rows.schema()).alias(LENGTH);
     let lengths = LogicalPlanBuilder::from(rows).project([lengths])?.build()?;
     found.subquery = Arc::new(lengths);
     *value = length_of(std::mem::take(value), schema);

@@ -29,6 +29,7 @@ impl ExprPlanner for TextOperators {
         mut operation: RawBinaryExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
+        keep_double(&mut operation, schema);
         let is_comparison = matches!(
             operation.op,
             BinaryOperator::Eq
@@ -64,8 +65,28 @@ impl ExprPlanner for TextOperators {
     }
 }
 
-/// Casts the texts with which BETWEEN and IN compare UUIDs, intervals and durations. It must run
-/// before the rule that makes the types of operands agree.
+/// Reads a number with many digits beside a double as a double, because DataFusion would compare
+/// both as decimals.
+fn keep_double(operation: &mut RawBinaryExpr, schema: &DFSchema) {
+    let is_double = |side: &Expr| side.get_type(schema).is_ok_and(|it| it.is_floating());
+    if text_of_decimal(&operation.left).is_some() && is_double(&operation.right) {
+        operation.left = double_of_decimal(&operation.left);
+    } else if text_of_decimal(&operation.right).is_some() && is_double(&operation.left) {
+        operation.right = double_of_decimal(&operation.right);
+    }
+}
+
+/// Returns a cast of the text of a constant decimal to a double. Other values stay as they are.
+fn double_of_decimal(value: &Expr) -> Expr {
+    match text_of_decimal(value) {
+        Some(text) => cast(text.clone(), DataType::Float64),
+        None => value.clone(),
+    }
+}
+
+/// Casts the texts with which BETWEEN and IN compare UUIDs, intervals and durations, and the long
+/// numbers with which they compare doubles. It must run before the rule that makes the types of
+/// operands agree.
 #[derive(Debug)]
 pub(crate) struct TextOperands;
 
@@ -118,6 +139,13 @@ fn with_equal_types(mut part: Expr, schema: &DFSchema) -> Result<Transformed<Exp
     let mut operands = operands_of(&mut part);
     let types = operands.iter().map(|operand| operand.get_type(schema).ok());
     let types: Vec<_> = types.collect();
+    let has_long_number = operands.iter().any(|it| text_of_decimal(it).is_some());
+    if has_long_number && types.iter().flatten().any(DataType::is_floating) {
+        for operand in &mut operands {
+            **operand = double_of_decimal(operand);
+        }
+        return Ok(Transformed::yes(part));
+    }
     let wanted = types
         .iter()
         .flatten()

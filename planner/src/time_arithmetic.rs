@@ -89,9 +89,9 @@ impl ExprPlanner for TimeArithmetic {
                     operation.right = days(operation.right);
                 } else if left.is_numeric() && is_timestamp(&right) {
                     operation.left = days(operation.left);
-                } else if is_date(&left) && may_have_time(&operation.right, &right) {
+                } else if is_date(&left) && may_have_time(&operation.right, schema) {
                     operation.left = cast(operation.left, MIDNIGHT);
-                } else if may_have_time(&operation.left, &left) && is_date(&right) {
+                } else if may_have_time(&operation.left, schema) && is_date(&right) {
                     operation.right = cast(operation.right, MIDNIGHT);
                 }
                 return Ok(PlannerResult::Original(operation));
@@ -99,7 +99,7 @@ impl ExprPlanner for TimeArithmetic {
             BinaryOperator::Minus => {
                 if is_timestamp(&left) && right.is_numeric() {
                     operation.right = days(operation.right);
-                } else if is_date(&left) && may_have_time(&operation.right, &right) {
+                } else if is_date(&left) && may_have_time(&operation.right, schema) {
                     operation.left = cast(operation.left, MIDNIGHT);
                 }
                 return Ok(PlannerResult::Original(operation));
@@ -128,15 +128,22 @@ fn is_date(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Date32 | DataType::Date64)
 }
 
-/// Returns whether the operand is an interval that may have hours, minutes or seconds. A constant
-/// interval is known to have none, so that a date plus a day stays a date.
-fn may_have_time(operand: &Expr, data_type: &DataType) -> bool {
+/// Returns whether the operand is an interval that may have hours, minutes or seconds. Whole days
+/// are a constant, also times a whole number, so that a date plus days stays a date.
+fn may_have_time(operand: &Expr, schema: &DFSchema) -> bool {
     match operand {
         Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => {
             interval.nanoseconds != 0
         }
         Expr::Literal(ScalarValue::IntervalYearMonth(_), _) => false,
-        _ => has_length(data_type),
+        Expr::ScalarFunction(call) if call.func.name() == multiply_interval().name() => {
+            let [interval, number] = call.args.as_slice() else {
+                return true;
+            };
+            let is_integer = number.get_type(schema).is_ok_and(|it| it.is_integer());
+            !is_integer || may_have_time(interval, schema)
+        }
+        other => other.get_type(schema).is_ok_and(|it| has_length(&it)),
     }
 }
 

@@ -18,18 +18,19 @@ pub(super) fn unfit_value_error(rows: &LogicalPlan, table: &str) -> Option<Error
             continue;
         };
         let unfit = values.values.iter().find_map(|row| {
-            let value = literal(row.get(position)?, wanted)?;
-            cast_value(value, wanted).err().map(|_| value)
+            let literal = Literal::of(row.get(position)?, wanted)?;
+            cast_value(&literal.value, wanted).err().map(|_| literal)
         });
-        if let Some(value) = unfit {
-            let (quote, sqlstate) = if value.data_type().is_string() {
-                ("'", SqlState::InvalidTextRepresentation)
+        if let Some(literal) = unfit {
+            let sqlstate = if literal.value.data_type().is_string() {
+                SqlState::InvalidTextRepresentation
             } else {
-                ("", SqlState::NumericValueOutOfRange)
+                SqlState::NumericValueOutOfRange
             };
             let error = Error::invalid(format!(
-                "table {table}, column {}: {quote}{value}{quote} does not fit {}",
+                "table {table}, column {}: {} does not fit {}",
                 column.name(),
+                literal.written,
                 sql_type_name(wanted)
             ));
             return Some(error.with_sqlstate(sqlstate));
@@ -59,10 +60,34 @@ fn origin<'a>(
     }
 }
 
-fn literal<'a>(expression: &'a Expr, wanted: &DataType) -> Option<&'a ScalarValue> {
-    match strip_casts(expression, wanted) {
-        Expr::Literal(value, _) => Some(value),
-        _ => None,
+/// A literal of the statement.
+struct Literal {
+    value: ScalarValue,
+    /// The literal as it is written in SQL.
+    written: String,
+}
+
+impl Literal {
+    fn of(expression: &Expr, wanted: &DataType) -> Option<Self> {
+        match strip_casts(expression, wanted) {
+            Expr::Literal(value, _) => Some(Self {
+                value: value.clone(),
+                written: if value.data_type().is_string() {
+                    format!("'{value}'")
+                } else {
+                    value.to_string()
+                },
+            }),
+            // A number with many digits is a cast of its text.
+            Expr::Cast(cast) if cast.field.data_type().is_decimal() => match cast.expr.as_ref() {
+                Expr::Literal(text, _) if text.data_type().is_string() => Some(Self {
+                    value: cast_value(text, cast.field.data_type()).ok()?,
+                    written: text.to_string(),
+                }),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 }
 

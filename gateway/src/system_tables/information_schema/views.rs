@@ -24,6 +24,8 @@ impl InformationTable for Views {
         Column::text("check_option", |_| "NONE".to_owned()),
         Column::text("is_updatable", |_| "NO".to_owned()),
         Column::text("insertable_into", |_| "NO".to_owned()),
+        // DataFusion plans SHOW CREATE TABLE as a query of this column.
+        Column::text("definition", |it| it.definition.clone()),
     ];
 
     fn rows(listed: &Listed) -> Vec<NamedView> {
