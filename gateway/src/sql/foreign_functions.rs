@@ -3,7 +3,7 @@
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentClause, FunctionArguments, Ident, ObjectName, TimezoneInfo, Value,
+    FunctionArgumentClause, FunctionArguments, Ident, Interval, ObjectName, TimezoneInfo, Value,
 };
 use volary_flight_proto::{Error, Result};
 
@@ -267,17 +267,15 @@ fn timestamp_add(unit: &Expr, count: &Expr, time: &Expr) -> Result<Expr> {
         }
     };
     let count = cast(CastKind::Cast, count.clone(), DataType::BigInt(None));
-    let count = binary(count, BinaryOperator::Multiply, number(&factor.to_string()));
-    let counted = binary(
-        nested(count),
-        BinaryOperator::StringConcat,
-        text(&format!(" {unit}")),
-    );
-    let interval = DataType::Interval {
-        fields: None,
-        precision: None,
-    };
-    let interval = cast(CastKind::Cast, counted, interval);
+    // Of a constant interval, the planner knows that it has whole days, and keeps a date a date.
+    let interval = Expr::Interval(Interval {
+        value: Box::new(text(&format!("{factor} {unit}"))),
+        leading_field: None,
+        leading_precision: None,
+        last_field: None,
+        fractional_seconds_precision: None,
+    });
+    let interval = binary(interval, BinaryOperator::Multiply, count);
     Ok(nested(binary(
         nested(time.clone()),
         BinaryOperator::Plus,
@@ -358,7 +356,7 @@ mod tests {
             ),
             (
                 "TIMESTAMPADD(SQL_TSI_WEEK, n, t)",
-                "((t) + CAST((CAST(n AS BIGINT) * 7) || ' day' AS INTERVAL))",
+                "((t) + INTERVAL '7 day' * CAST(n AS BIGINT))",
             ),
             (
                 "TIMESTAMPDIFF(MONTH, a, b)",

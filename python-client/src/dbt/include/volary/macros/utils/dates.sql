@@ -3,18 +3,11 @@
 {%- endmacro %}
 
 
-{#- A date plus hours would be a date again, so it becomes a timestamp first. -#}
+{#- A date plus days is a date, and a date plus hours is a timestamp. -#}
 {% macro volary__dateadd(datepart, interval, from_date_or_timestamp) -%}
   {%- set unit = datepart | lower -%}
-  {%- set count = 'cast((' ~ interval ~ ') as bigint)' -%}
-  {%- set from = '(' ~ from_date_or_timestamp ~ ')' -%}
-  {%- if unit == 'quarter' -%}
-    {%- set unit = 'month' -%}
-    {%- set count = count ~ ' * 3' -%}
-  {%- elif unit in ('hour', 'minute', 'second', 'millisecond', 'microsecond') -%}
-    {%- set from = "date_trunc('microsecond', " ~ from_date_or_timestamp ~ ')' -%}
-  {%- endif -%}
-  ({{ from }} + cast({{ count }} || ' {{ unit }}' as interval))
+  {%- set step = '3 month' if unit == 'quarter' else '1 ' ~ unit -%}
+  (({{ from_date_or_timestamp }}) + interval '{{ step }}' * cast(({{ interval }}) as bigint))
 {%- endmacro %}
 
 
