@@ -38,15 +38,15 @@ pub(crate) fn with_all_years(function: Arc<ScalarUDF>) -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(TimestampSeries { function, last }))
 }
 
-/// Whether a series contains its last value.
+/// Says whether a series contains its last value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Last {
     Included,
     Excluded,
 }
 
-/// A function that makes a list of all timestamps from `start` to `stop`, `step` apart. DataFusion's
-/// function is called for values of other types.
+/// A function that makes a list of all timestamps from `start` to `stop`, `step` apart. It calls
+/// DataFusion's function for values of other types.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct TimestampSeries {
     function: Arc<ScalarUDF>,

@@ -124,8 +124,8 @@ CASES = {
     ),
     "SELECT day + ? * INTERVAL '1 day' FROM ringed WHERE id = 1": (
         [pa.float64()],
-        (2,),
-        [(DAY + datetime.timedelta(days=2),)],
+        (2.5,),
+        [(datetime.datetime(2026, 1, 4, 12),)],
     ),
     "SELECT id FROM ringed WHERE date_trunc('month', day) = date_trunc('month', ?)": (
         [pa.timestamp("ms")],

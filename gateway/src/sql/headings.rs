@@ -372,7 +372,7 @@ mod tests {
             ("SELECT p.*, p.year FROM p", "SELECT p.*, p.year FROM p"),
             (
                 "SELECT DISTINCT a % 2, b AS c FROM t ORDER BY a % 2, b",
-                r#"SELECT DISTINCT a % 2 AS "a % 2", b AS c FROM t ORDER BY "a % 2", c"#,
+                r#"SELECT DISTINCT a % 2 AS "a % 2", b AS c FROM t ORDER BY 1, c"#,
             ),
         ] {
             assert_eq!(named(sql, Marked::EqualNames).unwrap(), expected);

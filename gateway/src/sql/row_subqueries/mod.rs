@@ -446,7 +446,7 @@ mod tests {
             ),
             (
                 "SELECT x + 1 FROM u ORDER BY y, x + 1",
-                r#"array_agg("__rows"."__element" ORDER BY "__rows"."__order_1", "__rows"."__element") FROM (SELECT x + 1, y FROM u ORDER BY y, x + 1) AS "__rows" ("__element", "__order_1")"#,
+                r#"array_agg("__rows"."__element" ORDER BY "__rows"."__order_1", "__rows"."__element") FROM (SELECT x + 1, y FROM u ORDER BY y, 1) AS "__rows" ("__element", "__order_1")"#,
             ),
             (
                 "SELECT x + 1 FROM u ORDER BY y, y DESC",
