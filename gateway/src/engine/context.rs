@@ -653,7 +653,7 @@ impl StatementContext {
         let state = self.with_search_path(state, path);
         let state = state.as_ref();
         let again = has_columns_beside_wildcards(&statement).then(|| statement.clone());
-        let view_text = text_of_view(&statement);
+        let view_text = text_of_view(&statement)?;
         let columns_of = |query: Query| columns_of(state, query);
         name_columns(&mut statement, Marked::EqualNames)?;
         merged_columns::rewrite(&mut statement, &columns_of)?;
@@ -763,26 +763,35 @@ fn defines_view(statement: &DfStatement) -> bool {
 
 /// Returns the text of the query of the view that the statement defines. Returns `None` for other
 /// statements.
-fn text_of_view(statement: &DfStatement) -> Option<String> {
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for a query that the parser would read differently from this text.
+fn text_of_view(statement: &DfStatement) -> Result<Option<String>> {
     let DfStatement::Statement(ast) = statement else {
-        return None;
+        return Ok(None);
     };
     let Ast::CreateView(view) = ast.as_ref() else {
-        return None;
+        return Ok(None);
     };
     let query = printed(&*view.query);
+    // sqlparser does not print all names in quotes as they were written.
+    if !parse_query(&query).is_ok_and(|again| printed(&*again) == query) {
+        return Err(Error::unsupported(
+            "the query of the view cannot be kept as text, for example because a name in it has a backslash or several quotes; use other names",
+        ));
+    }
     if view.columns.is_empty() {
-        return Some(query);
+        return Ok(Some(query));
     }
     let columns = view.columns.iter().map(|column| {
         let name = identifier(&column.name);
         format!("\"{}\"", name.replace('"', "\"\""))
     });
     let columns: Vec<_> = columns.collect();
-    Some(format!(
+    Ok(Some(format!(
         "SELECT * FROM ({query}) AS v({})",
         columns.join(", ")
-    ))
+    )))
 }
 
 /// Refuses a statement inside another statement. Only the engine runs statements that are not

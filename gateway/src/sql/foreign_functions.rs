@@ -228,10 +228,14 @@ fn rewrite_string_agg(function: &mut Function, default: Option<&str>) -> Result<
             "ON OVERFLOW is not supported; a text that becomes too long is an error",
         ));
     }
-    if let Some(default) = default
-        && list.args.len() == 1
-    {
-        let separator = separator.unwrap_or_else(|| text(default));
+    let has_one_argument = list.args.len() == 1;
+    if separator.is_some() && !has_one_argument {
+        return Err(Error::unsupported(
+            "SEPARATOR is taken after one value; join several values with concat(a, b), and leave SEPARATOR out if the separator is an argument",
+        ));
+    }
+    let default = default.filter(|_| has_one_argument).map(text);
+    if let Some(separator) = separator.or(default) {
         list.args
             .push(FunctionArg::Unnamed(FunctionArgExpr::Expr(separator)));
     }
@@ -350,6 +354,7 @@ mod tests {
                 "string_agg(x, ',' ORDER BY y DESC)",
             ),
             ("LISTAGG(x)", "string_agg(x, '')"),
+            ("string_agg(x SEPARATOR ';')", "string_agg(x, ';')"),
             (
                 "string_agg(x, ';') WITHIN GROUP (ORDER BY y)",
                 "string_agg(x, ';' ORDER BY y)",
@@ -369,5 +374,6 @@ mod tests {
         }
         assert!(rewritten("TIMESTAMPADD(FORTNIGHT, 1, t)").is_err());
         assert!(rewritten("{fn CONVERT(x, SQL_)}").is_err());
+        assert!(rewritten("GROUP_CONCAT(x, y SEPARATOR ';')").is_err());
     }
 }
