@@ -37,4 +37,6 @@ def _series(column: Any) -> Any:
     if pa.types.is_nested(column.type):
         # pyarrow would turn lists into arrays of numpy, and integers among NULL into floating-point numbers.
         return pandas.Series(column.to_pylist(), dtype="object")
-    return column.to_pandas(timestamp_as_object=True, date_as_object=True)
+    # Timestamps of Python have microseconds.
+    has_nanoseconds = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
+    return column.to_pandas(timestamp_as_object=not has_nanoseconds, date_as_object=True)

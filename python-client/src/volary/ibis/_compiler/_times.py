@@ -74,8 +74,12 @@ class Times:
 
     # Parts.
 
-    def _part(self, name: str, arg: Any, modulus: int | None = None) -> Any:
-        part = self.f.anon.date_part(name, arg)
+    def _part(self, name: str, arg: Any) -> Any:
+        return self.f.anon.date_part(name, arg)
+
+    def _whole_part(self, name: str, arg: Any, modulus: int | None = None) -> Any:
+        """Returns a part that has a fraction on the server without it."""
+        part = self.cast(self.f.floor(self._part(name, arg)), dt.int64)
         return part if modulus is None else part % modulus
 
     def visit_ExtractIsoYear(self, op: Any, *, arg: Any) -> Any:
@@ -88,16 +92,16 @@ class Times:
         return self._part("minute", arg)
 
     def visit_ExtractSecond(self, op: Any, *, arg: Any) -> Any:
-        return self._part("second", arg)
+        return self._whole_part("second", arg)
 
     def visit_ExtractMillisecond(self, op: Any, *, arg: Any) -> Any:
-        return self._part("millisecond", arg, 1000)
+        return self._whole_part("millisecond", arg, 1000)
 
     def visit_ExtractMicrosecond(self, op: Any, *, arg: Any) -> Any:
-        return self._part("microsecond", arg, 1_000_000)
+        return self._whole_part("microsecond", arg, 1_000_000)
 
     def visit_ExtractEpochSeconds(self, op: Any, *, arg: Any) -> Any:
-        return self.cast(self.f.floor(self._part("epoch", arg)), dt.int64)
+        return self._whole_part("epoch", arg)
 
     # Conversions.
 
@@ -114,9 +118,7 @@ class Times:
         text = _format(format_str)
         if _reads_dates_only(op.format_str):
             return self.cast(self.f.anon.to_date(arg, text), op.dtype)
-        # The function says that it returns instants, but with a format, the values of a column have no zone.
-        without_zone = self.f.arrow_cast(self.f.anon.to_timestamp_micros(arg, text), "Timestamp(Microsecond, None)")
-        return self.f.arrow_cast(without_zone, 'Timestamp(Microsecond, Some("UTC"))')
+        return self.f.anon.to_timestamp_micros(arg, text)
 
     def visit_StringToDate(self, op: Any, *, arg: Any, format_str: Any) -> Any:
         return self.f.anon.to_date(arg, _format(format_str))
