@@ -40,6 +40,9 @@ FUZZ := cargo +nightly fuzz
 # Most Rust tests wait for nodes most of the time, so two run on each processor.
 TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 
+# No test is in a doc comment, and cargo would look for them for seconds.
+TEST_TARGETS := --lib --bins --tests
+
 # Tests that start real processes find the binary by this name.
 export VOLARY_BIN := $(abspath $(BIN))
 
@@ -67,18 +70,17 @@ build: needs-build ## Build the binary
 demo: build ## Load TPC-H into a local cluster and show a few queries; Ctrl-C ends it
 	$(BIN) demo --scale $(SCALE) --workers $(WORKERS) $(DEMO)
 
-# The tests of Rust, Java and Go wait for nodes much of the time, so they run side by side. Cargo must not look for the
-# job server of this make.
+# Tests wait for nodes much of the time, so the tests of two languages run side by side, those that take longest first.
+# Cargo must not look for the job server of this make.
 test: needs-test ## Everything that must pass, Rust, Python, Java, and Go where it is installed
-	cargo test --release --workspace --no-run
+	cargo test --release --workspace $(TEST_TARGETS) --no-run
 	cargo build --release --workspace --bins
-	$(MAKE) --jobs=2 test-rust test-jdbc test-go
-	$(MAKE) test-python
+	$(MAKE) --jobs=2 test-python test-rust test-jdbc test-go
 
 test-rust: ## Formatting, and all Rust tests
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	MAKEFLAGS= RUST_TEST_THREADS=$(TEST_THREADS) cargo test --release --workspace
+	MAKEFLAGS= RUST_TEST_THREADS=$(TEST_THREADS) cargo test --release --workspace $(TEST_TARGETS)
 
 test-python: setup ## Types, and all Python tests, file beside file; they start real processes
 	cargo build --release --workspace --bins
