@@ -13,14 +13,17 @@ from module_docs import module_docs
 from visibility import unused
 
 # Directories with files that programs build, install or write.
-SKIPPED_DIRECTORIES = {".git", ".venv", "target", "volary-data", "__pycache__", "corpus"}
+SKIPPED_DIRECTORIES = {".git", "target", "volary-data", "__pycache__", "corpus"}
+# Each Python environment of the Makefile has a name that begins so.
+ENVIRONMENT = ".venv"
 
 
 def files_of(repository: Path) -> dict[Path, str]:
     """Reads the files to check. Returns the source of each file by its path relative to the repository."""
     files = {}
     for directory, directories, names in os.walk(repository):
-        directories[:] = sorted(set(directories) - SKIPPED_DIRECTORIES)
+        read = set(directories) - SKIPPED_DIRECTORIES
+        directories[:] = sorted(name for name in read if not name.startswith(ENVIRONMENT))
         for name in sorted(names):
             path = Path(directory, name)
             if path.suffix in (".rs", ".py", ".md"):

@@ -180,8 +180,9 @@ def test_all_that_is_found_is_printed_with_its_place(tmp_path: Path, capsys: pyt
     source = tmp_path / "node" / "src"
     source.mkdir(parents=True)
     (source / "lib.rs").write_text("//! Holds a node.\n\n/// Of a node.\npub struct Node;\n", encoding="utf-8")
-    (tmp_path / "target").mkdir()
-    (tmp_path / "target" / "made.rs").write_text("/// of nobody\n", encoding="utf-8")
+    for made in ("target", ".venv", ".venv-dbt"):
+        (tmp_path / made).mkdir()
+        (tmp_path / made / "made.rs").write_text("/// of nobody\n", encoding="utf-8")
     assert main(tmp_path) == 1
     assert capsys.readouterr().out.splitlines() == [
         "node/src/lib.rs:3: a doc comment that begins with 'Of' is a fragment: Of a node.",
