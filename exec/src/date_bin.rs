@@ -7,9 +7,7 @@ use std::sync::Arc;
 use arrow::array::timezone::Tz;
 use arrow::datatypes::{DataType, IntervalMonthDayNanoType, TimeUnit};
 use chrono::{DateTime, Datelike, Months, NaiveDateTime, TimeDelta};
-use datafusion::common::{
-    Result, ScalarValue, exec_datafusion_err, exec_err, internal_err, not_impl_err, plan_err,
-};
+use datafusion::common::{Result, ScalarValue, exec_err, internal_err, not_impl_err, plan_err};
 use datafusion::functions::datetime;
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
@@ -19,7 +17,7 @@ use datafusion::logical_expr::{
 
 use crate::instants::is_utc;
 use crate::intervals::INTERVAL;
-use crate::local_time::{first_moment, in_zone, map_times};
+use crate::local_time::{first_moment, in_zone, map_times, zone_named};
 use crate::nanos::{NANOS_PER_DAY, NANOS_PER_SECOND, nanos_per};
 
 /// Returns the function `date_bin` for timestamps of all years.
@@ -109,10 +107,7 @@ impl ScalarUDFImpl for DateBin {
             return Ok(ColumnarValue::Scalar(null));
         };
         let zone = zone.as_ref().filter(|zone| !is_utc(zone));
-        let zone = zone.map(|zone| {
-            let parsed = zone.parse::<Tz>();
-            parsed.map_err(|_| exec_datafusion_err!("there is no time zone \"{zone}\""))
-        });
+        let zone = zone.map(|zone| zone_named(zone));
         let bins = Bins {
             stride,
             unit: i128::from(nanos_per(*unit)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::timezone::Tz;
 use arrow::datatypes::{DataType, FieldRef, TimeUnit};
 use chrono::{DateTime, Datelike, Days, NaiveDateTime, Timelike};
-use datafusion::common::{Result, exec_datafusion_err, internal_err};
+use datafusion::common::{Result, internal_err};
 use datafusion::functions::datetime;
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::instants::is_utc;
-use crate::local_time::{first_moment, in_zone, map_times};
+use crate::local_time::{first_moment, in_zone, map_times, zone_named};
 use crate::nanos::units_per_second;
 
 /// Returns the function `date_trunc` for timestamps of all years.
@@ -70,9 +70,7 @@ impl ScalarUDFImpl for DateTrunc {
                 map_times(times, &wanted, |time| period.begin_of(time, unit, None))
             }
             (Some(period), Some(zone)) if unit != TimeUnit::Nanosecond => {
-                let zone: Tz = zone
-                    .parse()
-                    .map_err(|_| exec_datafusion_err!("there is no time zone \"{zone}\""))?;
+                let zone = zone_named(zone)?;
                 map_times(times, &wanted, |time| {
                     period.begin_of(time, unit, Some(&zone))
                 })

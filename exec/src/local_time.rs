@@ -4,7 +4,7 @@ use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, IntervalMonthDayNano};
 use chrono::{DateTime, Days, LocalResult, Months, NaiveDateTime, Offset, TimeDelta, TimeZone};
-use datafusion::common::{Result, exec_err};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::logical_expr::ColumnarValue;
 
 use crate::columnar::map_column;
@@ -13,6 +13,15 @@ use crate::columnar::map_column;
 const STEP: TimeDelta = TimeDelta::minutes(30);
 /// Number of steps that clocks skip at most: a whole day, as in Samoa in 2011.
 const MAX_SKIPPED_STEPS: i32 = 48;
+
+/// Returns the time zone with this name or offset.
+///
+/// # Errors
+/// Fails if there is no such zone.
+pub(crate) fn zone_named(name: &str) -> Result<Tz> {
+    name.parse()
+        .map_err(|_| exec_datafusion_err!("there is no time zone \"{name}\""))
+}
 
 /// Returns an instant with what clocks in the zone show at it. Returns `None` if chrono has no such
 /// local time, for which its other functions panic.

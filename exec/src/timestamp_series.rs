@@ -11,18 +11,17 @@ use arrow::array::types::{
 };
 use arrow::array::{Array, ArrayRef, AsArray, ListBuilder, PrimitiveArray, PrimitiveBuilder};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Field, FieldRef, IntervalMonthDayNano, TimeUnit};
+use arrow::datatypes::{DataType, Field, IntervalMonthDayNano, TimeUnit};
 use arrow::temporal_conversions::as_datetime_with_timezone;
 use datafusion::common::utils::take_function_args;
-use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature,
+    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
 };
 
 use crate::columnar::{finish, rows_of};
 use crate::intervals::INTERVAL;
-use crate::local_time::add_interval;
+use crate::local_time::{add_interval, zone_named};
 
 /// Returns `range` and `generate_series` for timestamps of all years in place of DataFusion's
 /// functions, and each other function as it is.
@@ -32,9 +31,6 @@ pub(crate) fn with_all_years(function: Arc<ScalarUDF>) -> Arc<ScalarUDF> {
         "generate_series" => Last::Included,
         _ => return function,
     };
-    if function.inner().is::<TimestampSeries>() {
-        return function;
-    }
     Arc::new(ScalarUDF::from(TimestampSeries { function, last }))
 }
 
@@ -71,19 +67,6 @@ impl ScalarUDFImpl for TimestampSeries {
             Some(element) => Ok(DataType::List(Field::new_list_field(element, true).into())),
             None => self.function.inner().return_type(arg_types),
         }
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        let types: Vec<_> = args
-            .arg_fields
-            .iter()
-            .map(|field| field.data_type().clone())
-            .collect();
-        Ok(Arc::new(Field::new(
-            self.name(),
-            self.return_type(&types)?,
-            true,
-        )))
     }
 
     fn documentation(&self) -> Option<&Documentation> {
@@ -170,7 +153,7 @@ impl TimestampSeries {
         step: IntervalMonthDayNano,
         zone: Tz,
     ) -> Result<()> {
-        // With such a step, the number of timestamps could not be limited before they are made.
+        // The limit counts timestamps before they are made, which it cannot do for other steps.
         let parts = [
             i64::from(step.months),
             i64::from(step.days),
@@ -226,10 +209,7 @@ fn in_unit<T: ArrowTimestampType>(times: &ArrayRef) -> Result<(PrimitiveArray<T>
     };
     let data_type = DataType::Timestamp(T::UNIT, zone.clone());
     let times = cast_with_options(times, &data_type, &strict)?;
-    let zone = zone.as_deref().unwrap_or("+00:00");
-    let zone = zone
-        .parse()
-        .map_err(|_| exec_datafusion_err!("there is no time zone \"{zone}\""))?;
+    let zone = zone_named(zone.as_deref().unwrap_or("+00:00"))?;
     Ok((times.as_primitive::<T>().clone(), zone))
 }
 

@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::columnar::{finish, map_column, rows_of};
+use crate::local_time::zone_named;
 
 /// The time zone of options that name none.
 const DEFAULT_ZONE: &str = "UTC";
@@ -28,32 +29,19 @@ const DEFAULT_ZONE: &str = "UTC";
 /// the options.
 pub(crate) fn functions(options: &ConfigOptions) -> [Arc<ScalarUDF>; 5] {
     [
-        function(
-            datetime::to_timestamp(options),
-            TimeUnit::Microsecond,
-            options,
-        ),
-        function(
-            datetime::to_timestamp_seconds(options),
-            TimeUnit::Second,
-            options,
-        ),
-        function(
+        (datetime::to_timestamp(options), TimeUnit::Microsecond),
+        (datetime::to_timestamp_seconds(options), TimeUnit::Second),
+        (
             datetime::to_timestamp_millis(options),
             TimeUnit::Millisecond,
-            options,
         ),
-        function(
+        (
             datetime::to_timestamp_micros(options),
             TimeUnit::Microsecond,
-            options,
         ),
-        function(
-            datetime::to_timestamp_nanos(options),
-            TimeUnit::Nanosecond,
-            options,
-        ),
+        (datetime::to_timestamp_nanos(options), TimeUnit::Nanosecond),
     ]
+    .map(|(of_nanos, unit)| function(of_nanos, unit, options))
 }
 
 fn function(of_nanos: Arc<ScalarUDF>, unit: TimeUnit, options: &ConfigOptions) -> Arc<ScalarUDF> {
@@ -176,10 +164,7 @@ impl ToTimestamp {
 
     /// Reads the texts in the first argument with the formats in the others.
     fn read(&self, args: &ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let zone: Tz = self
-            .zone
-            .parse()
-            .map_err(|_| exec_datafusion_err!("there is no time zone \"{}\"", self.zone))?;
+        let zone = zone_named(&self.zone)?;
         let rows = rows_of(&args.args, args.number_rows);
         let columns = args
             .args

@@ -12,14 +12,14 @@ use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
 use arrow::datatypes::{DataType, IntervalMonthDayNano, TimeUnit};
 use arrow::temporal_conversions::as_datetime_with_timezone;
 use datafusion::common::utils::take_function_args;
-use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 use crate::columnar::{finish, rows_of};
 use crate::intervals::INTERVAL;
-use crate::local_time::add_interval;
+use crate::local_time::{add_interval, zone_named};
 
 const ADD: &str = "add_interval";
 const SUBTRACT: &str = "subtract_interval";
@@ -75,9 +75,7 @@ impl ScalarUDFImpl for ZonedSum {
         let DataType::Timestamp(unit, Some(zone)) = times.data_type() else {
             return exec_err!("{} takes a timestamp with a time zone", self.name());
         };
-        let zone: Tz = zone
-            .parse()
-            .map_err(|_| exec_datafusion_err!("there is no time zone \"{zone}\""))?;
+        let zone = zone_named(&zone)?;
         let rows = rows_of(&args.args, args.number_rows);
         let times = times.to_array(rows)?;
         let intervals = intervals.cast_to(&INTERVAL, None)?.to_array(rows)?;
@@ -123,11 +121,7 @@ impl ZonedSum {
         zone: Tz,
     ) -> Option<i64> {
         let interval = if self.is_difference {
-            IntervalMonthDayNano::new(
-                interval.months.checked_neg()?,
-                interval.days.checked_neg()?,
-                interval.nanoseconds.checked_neg()?,
-            )
+            interval.checked_neg()?
         } else {
             interval
         };

@@ -299,7 +299,7 @@ impl Zone {
         let BinaryExpr { left, op, right } = operation;
         let (of_left, of_right) = (left.get_type(schema)?, right.get_type(schema)?);
         let is_interval = |side: &DataType| matches!(side, DataType::Interval(_));
-        let (left, right, returned) = match (&of_left, &of_right) {
+        let (time, interval, returned) = match (&of_left, &of_right) {
             (DataType::Timestamp(unit, _), interval)
                 if is_instant(&of_left) && is_interval(interval) =>
             {
@@ -310,7 +310,7 @@ impl Zone {
                 if op == Operator::Plus && is_instant(&of_right) && is_interval(interval) =>
             {
                 let right = relabelled(*right, &of_right, *unit, &self.0);
-                (*left, right, of_right.clone())
+                (right, *left, of_right)
             }
             _ => {
                 return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr {
@@ -321,16 +321,15 @@ impl Zone {
             }
         };
         // What is shorter than a day does not depend on the zone.
-        let is_short = |side: &Expr| {
-            matches!(side, Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(it)), _)
-                if it.months == 0 && it.days == 0)
-        };
-        let sum = if is_short(&left) || is_short(&right) {
-            Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
-        } else if is_interval(&of_right) {
-            zoned_sum(left, right, op == Operator::Minus)
+        let is_short = matches!(
+            &interval,
+            Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(it)), _)
+                if it.months == 0 && it.days == 0
+        );
+        let sum = if is_short {
+            Expr::BinaryExpr(BinaryExpr::new(Box::new(time), op, Box::new(interval)))
         } else {
-            zoned_sum(right, left, false)
+            zoned_sum(time, interval, op == Operator::Minus)
         };
         Ok(Transformed::yes(cast(sum, returned)))
     }

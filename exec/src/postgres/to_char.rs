@@ -28,7 +28,7 @@ use super::date_template::{DateTemplate, Moment};
 use super::number_template::{MAX_DIGITS, NumberTemplate};
 use crate::columnar::{finish, rows_of};
 use crate::intervals::INTERVAL;
-use crate::local_time::in_zone;
+use crate::local_time::{in_zone, zone_named};
 
 const MICROS: DataType = DataType::Duration(TimeUnit::Microsecond);
 
@@ -252,12 +252,9 @@ impl Moments {
     fn new(values: &ArrayRef) -> Result<Self> {
         Ok(match values.data_type() {
             DataType::Timestamp(unit, zone) => {
-                let zone = zone.as_ref().map(|name| {
-                    let zone: Tz = name
-                        .parse()
-                        .map_err(|_| exec_datafusion_err!("there is no time zone \"{name}\""))?;
-                    Ok::<_, datafusion::error::DataFusionError>((zone, Arc::clone(name)))
-                });
+                let zone = zone
+                    .as_ref()
+                    .map(|name| -> Result<_> { Ok((zone_named(name)?, Arc::clone(name))) });
                 Self::Times(Arc::clone(values), *unit, zone.transpose()?)
             }
             DataType::Date32 | DataType::Date64 => {

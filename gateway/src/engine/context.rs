@@ -655,17 +655,19 @@ impl StatementContext {
         let again = has_columns_beside_wildcards(&statement).then(|| statement.clone());
         let view_text = text_of_view(&statement)?;
         let columns_of = |query: Query| columns_of(state, query);
-        name_columns(&mut statement, Marked::EqualNames)?;
-        merged_columns::rewrite(&mut statement, &columns_of)?;
-        rewrite_numbers(&mut statement);
+        let rewrite = |statement: &mut DfStatement, marked| {
+            name_columns(statement, marked)?;
+            merged_columns::rewrite(statement, &columns_of)?;
+            exact_numbers::rewrite(statement);
+            Ok::<_, Error>(())
+        };
+        rewrite(&mut statement, Marked::EqualNames)?;
         let mut plan = state.statement_to_plan(statement).await;
         if let Err(error) = &plan
             && has_equal_names(error)
             && let Some(mut again) = again
         {
-            name_columns(&mut again, Marked::BesideWildcards)?;
-            merged_columns::rewrite(&mut again, &columns_of)?;
-            rewrite_numbers(&mut again);
+            rewrite(&mut again, Marked::BesideWildcards)?;
             plan = state.statement_to_plan(again).await;
         }
         let mut plan = rewrite_scalar_subqueries(plan.map_err(with_advice)?, state)?;
@@ -696,14 +698,6 @@ fn columns_of(state: &SessionState, query: Query) -> Option<Vec<String>> {
     let plan = state.statement_to_plan(statement).now_or_never()?.ok()?;
     let columns = plan.schema().fields().iter();
     Some(columns.map(|column| column.name().clone()).collect())
-}
-
-fn rewrite_numbers(statement: &mut DfStatement) {
-    match statement {
-        DfStatement::Statement(ast) => exact_numbers::rewrite(ast.as_mut()),
-        DfStatement::Explain(explain) => rewrite_numbers(&mut explain.statement),
-        _ => {}
-    }
 }
 
 fn is_values(query: &Query) -> bool {

@@ -4,6 +4,7 @@
 
 use std::ops::ControlFlow;
 
+use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, ExactNumberInfo, Expr, UnaryOperator, Value, VisitMut, VisitorMut,
 };
@@ -22,7 +23,15 @@ const MAX_DECIMAL_DIGITS: usize = 76;
 
 /// Makes numbers that a double would round decimals, and reads the numbers of
 /// `CAST(number AS DECIMAL(…))` as texts.
-pub(crate) fn rewrite(node: &mut impl VisitMut) {
+pub(crate) fn rewrite(statement: &mut DfStatement) {
+    match statement {
+        DfStatement::Statement(ast) => rewrite_node(ast.as_mut()),
+        DfStatement::Explain(explain) => rewrite(&mut explain.statement),
+        _ => {}
+    }
+}
+
+fn rewrite_node(node: &mut impl VisitMut) {
     let _: ControlFlow<()> = node.visit(&mut Rewriter);
 }
 
@@ -182,11 +191,11 @@ mod tests {
             ),
         ] {
             let mut expression = parse_expression(text).unwrap();
-            rewrite(&mut expression);
+            rewrite_node(&mut expression);
             assert_eq!(expression.to_string(), expected);
         }
         let mut long = parse_expression(&"9".repeat(77)).unwrap();
-        rewrite(&mut long);
+        rewrite_node(&mut long);
         assert_eq!(long.to_string(), "9".repeat(77));
     }
 }

@@ -271,7 +271,7 @@ fn timestamp_add(unit: &Expr, count: &Expr, time: &Expr) -> Result<Expr> {
         }
     };
     let count = cast(CastKind::Cast, count.clone(), DataType::BigInt(None));
-    // Of a constant interval, the planner knows that it has whole days, and keeps a date a date.
+    // The planner sees that a constant interval has whole days, and keeps a date a date.
     let interval = Expr::Interval(Interval {
         value: Box::new(text(&format!("{factor} {unit}"))),
         leading_field: None,

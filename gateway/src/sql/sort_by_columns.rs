@@ -2,6 +2,8 @@
 //! So it fails on `SELECT sum(price) AS price … ORDER BY sum(price)`, which sorts by a column of
 //! the result as a whole.
 
+use std::collections::HashMap;
+
 use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, OrderByKind, Query, SelectItem, SetExpr, Value,
 };
@@ -20,11 +22,14 @@ pub(super) fn rewrite(query: &mut Query) {
     let OrderByKind::Expressions(sorted) = &mut order_by.kind else {
         return;
     };
+    // Most queries sort by names, for which no text is made.
+    let mut positions = None;
     for key in sorted {
         if is_name_or_constant(&key.expr) {
             continue;
         }
-        if let Some(position) = position(&select.projection, &key.expr) {
+        let positions = positions.get_or_insert_with(|| positions_of(&select.projection));
+        if let Some(position) = positions.get(&Comparable::of(&key.expr)) {
             key.expr = Expr::value(Value::Number(position.to_string(), false));
         }
     }
@@ -37,25 +42,25 @@ fn is_name_or_constant(expression: &Expr) -> bool {
     )
 }
 
-/// Returns the position of the item that is this expression, from 1. Returns `None` if there is
-/// none, and if its position is not known.
-fn position(items: &[SelectItem], expression: &Expr) -> Option<usize> {
-    let expression = Comparable::of(expression);
-    for (before, item) in items.iter().enumerate() {
-        let item = match item {
-            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => expr,
-            // Any number of columns may be here.
-            _ => return None,
-        };
-        if Comparable::of(item) == expression {
-            return Some(before + 1);
-        }
+/// Returns the positions of the items, from 1. An item behind a wildcard has none, because any
+/// number of columns may be in the place of the wildcard.
+fn positions_of(items: &[SelectItem]) -> HashMap<Comparable, usize> {
+    let expressions = items.iter().map_while(|item| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
+        _ => None,
+    });
+    let mut positions = HashMap::new();
+    for (before, expression) in expressions.enumerate() {
+        // The first of several equal items counts.
+        positions
+            .entry(Comparable::of(expression))
+            .or_insert(before + 1);
     }
-    None
+    positions
 }
 
 /// An expression that equals others in which names and keywords are in another case.
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, Hash)]
 struct Comparable(String);
 
 impl Comparable {

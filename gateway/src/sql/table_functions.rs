@@ -79,7 +79,6 @@ pub(super) fn rewrite(factor: &mut TableFactor) {
 fn is_time(argument: &Expr) -> bool {
     match argument {
         Expr::Interval(_) | Expr::TypedString(_) | Expr::AtTimeZone { .. } => true,
-        Expr::Value(value) => matches!(value.value, Value::SingleQuotedString(_)),
         Expr::Cast { data_type, .. } => matches!(
             data_type,
             DataType::Date
@@ -90,18 +89,21 @@ fn is_time(argument: &Expr) -> bool {
         ),
         Expr::Nested(inner) => is_time(inner),
         Expr::BinaryOp { left, right, .. } => is_time(left) || is_time(right),
-        _ => false,
+        other => is_text(other),
     }
+}
+
+fn is_text(argument: &Expr) -> bool {
+    matches!(argument, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)))
 }
 
 /// Makes dates timestamps, because a step may be shorter than a day.
 fn with_time(argument: Expr) -> Expr {
     let is_date = match &argument {
-        Expr::Value(value) => matches!(value.value, Value::SingleQuotedString(_)),
         Expr::TypedString(TypedString { data_type, .. }) | Expr::Cast { data_type, .. } => {
             matches!(data_type, DataType::Date)
         }
-        _ => false,
+        other => is_text(other),
     };
     if is_date {
         let timestamp = DataType::Timestamp(None, TimezoneInfo::None);
@@ -112,14 +114,12 @@ fn with_time(argument: Expr) -> Expr {
 }
 
 fn interval(step: Expr) -> Expr {
-    match &step {
-        Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)) => {
-            let interval = DataType::Interval {
-                fields: None,
-                precision: None,
-            };
-            cast(CastKind::Cast, step, interval)
-        }
-        _ => step,
+    if !is_text(&step) {
+        return step;
     }
+    let interval = DataType::Interval {
+        fields: None,
+        precision: None,
+    };
+    cast(CastKind::Cast, step, interval)
 }
