@@ -158,9 +158,10 @@ fmt: setup ## Format everything
 	$(VENV)/bin/ruff format $(PYTHON_SOURCES) --config python-client/pyproject.toml
 	! tools/check-needs.sh go || gofmt -w tests/go
 
-docs: build ## Make docs/configuration.md from the doc comments, and docs/limits.md from the limits
+docs: build ## Make the pages of docs that list settings, limits and metrics
 	$(BIN) config --reference > docs/configuration.md
 	$(BIN) config --limits > docs/limits.md
+	$(BIN) config --metrics > docs/metrics.md
 
 bench: setup ## Run the benchmarks into benches/results, and draw them; docs/benchmarks.md says how they are read
 	cargo build --release --workspace --bins

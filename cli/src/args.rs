@@ -312,6 +312,9 @@ pub struct ConfigArgs {
     /// Print all limits with their defaults as Markdown, instead of the settings in effect
     #[arg(long, conflicts_with = "reference")]
     pub limits: bool,
+    /// Print all metrics as Markdown, instead of the settings in effect
+    #[arg(long, conflicts_with_all = ["reference", "limits"])]
+    pub metrics: bool,
 }
 
 impl Args {

@@ -2,8 +2,9 @@ use volary_flight_proto::Result;
 use volary_gateway::{Config, Gateway};
 use volary_node::Runtimes;
 
+use crate::settings::Settings;
 use crate::signals::StopSignals;
-use crate::terminal;
+use crate::{operations, terminal};
 
 /// Runs a gateway until a signal comes. Prints its address to standard output as soon as clients
 /// can connect.
@@ -11,15 +12,18 @@ use crate::terminal;
 /// # Errors
 /// Returns an error if the gateway cannot start, and `DEADLINE_EXCEEDED` if the shutdown was cut
 /// off.
-pub async fn run(config: Config, runtimes: Runtimes) -> Result<()> {
+pub async fn run(settings: Settings, runtimes: Runtimes) -> Result<()> {
     let mut stop = StopSignals::listen()?;
+    let operations = operations::start(&settings.operations, 1, &runtimes)?;
     let gateway = tokio::select! {
-        gateway = Gateway::start(config, runtimes) => gateway?,
+        gateway = Gateway::start(settings.gateway, runtimes) => gateway?,
         () = stop.requested() => return Ok(()),
     };
+    operations.observe(gateway.observer());
     terminal::print_line(&format!("volary: listening on {}", gateway.uri()))?;
     stop.requested().await;
     tracing::info!("stopping");
+    operations.set_stopping();
     stop.finish(gateway.shutdown()).await
 }
 

@@ -23,6 +23,8 @@ pub mod local;
 pub mod logging;
 /// Finds out which gateway a client connects to, and with which credentials.
 pub mod login;
+/// Opens the listener for monitoring systems.
+mod operations;
 /// Runs the command that the command line names, and turns its error into an exit code.
 pub mod run;
 /// Reads settings from the file, the environment and the flags.
@@ -39,6 +41,8 @@ pub mod table;
 pub mod terminal;
 /// Generates TPC-H data, as Arrow batches or as one Parquet file per table.
 pub mod tpch;
+/// Exports traces to a collector.
+pub mod traces;
 /// Runs `volary worker`.
 pub mod worker;
 

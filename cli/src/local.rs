@@ -5,6 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -13,13 +14,14 @@ use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result};
 use volary_gateway::Gateway;
 use volary_node::disk::LocalDisk;
+use volary_node::operations::ObservedNode;
 use volary_node::size::MemorySize;
 use volary_node::{Runtimes, durable, open_files, secret, tls};
 use volary_worker::Worker;
 
 use crate::settings::Settings;
 use crate::signals::StopSignals;
-use crate::terminal;
+use crate::{operations, terminal};
 
 /// Longest time to wait until all workers have joined.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -155,6 +157,12 @@ impl LocalCluster {
         &self.gateway
     }
 
+    /// Returns all nodes that run, as monitoring systems see them.
+    fn observers(&self) -> impl Iterator<Item = &Arc<dyn ObservedNode>> {
+        let workers = self.workers.iter().flatten().map(Worker::observer);
+        std::iter::once(self.gateway.observer()).chain(workers)
+    }
+
     /// Returns the id of worker `index`, or `None` if it is stopped or does not exist.
     pub fn worker_id(&self, index: usize) -> Option<WorkerId> {
         self.workers.get(index)?.as_ref().map(Worker::id)
@@ -237,11 +245,15 @@ fn load_or_create_secret(data_dir: &Path) -> Result<String> {
 pub async fn run(settings: Settings, runtimes: Runtimes) -> Result<()> {
     let mut stop = StopSignals::listen()?;
     let workers = settings.local.workers;
+    let operations = operations::start(&settings.operations, workers + 1, &runtimes)?;
     let data_dir = settings.local.data_dir.display().to_string();
     let cluster = tokio::select! {
         cluster = LocalCluster::start(LocalOptions::new(settings, runtimes)) => cluster?,
         () = stop.requested() => return Ok(()),
     };
+    for node in cluster.observers() {
+        operations.observe(node);
+    }
     terminal::print_line(&format!("volary: listening on {}", cluster.gateway().uri()))?;
     terminal::print_line(&format!(
         "{}, data in {data_dir}\n{}\nCtrl-C stops it.",
@@ -250,6 +262,7 @@ pub async fn run(settings: Settings, runtimes: Runtimes) -> Result<()> {
     ))?;
     stop.requested().await;
     tracing::info!("stopping");
+    operations.set_stopping();
     stop.finish(cluster.shutdown()).await
 }
 

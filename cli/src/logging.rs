@@ -3,8 +3,12 @@ use std::io::IsTerminal;
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 use volary_flight_proto::{Error, ErrorCode, Result};
+
+use crate::traces::Traces;
 
 /// Settings of the log.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -41,23 +45,23 @@ impl Config {
     }
 }
 
-/// Starts logging. `default_filter` applies if the settings have no filter. A process that logs
-/// already, such as a test, keeps its logging.
+/// Starts logging, and makes spans for `traces`. `default_filter` applies if the settings have no
+/// filter. A process that logs already, such as a test, keeps its logging.
 ///
 /// # Errors
 /// Returns `INVALID_ARGUMENT` if the filter is not valid.
-pub fn start(config: &Config, default_filter: &str) -> Result<()> {
+pub fn start(config: &Config, default_filter: &str, traces: Option<&Traces>) -> Result<()> {
     let filter = parse(config.filter.as_deref().unwrap_or(default_filter))?;
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    // An error means that a subscriber is set already.
-    let _ = match config.format {
-        LogFormat::Text => subscriber
-            .with_ansi(std::io::stderr().is_terminal())
-            .try_init(),
-        LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = match config.format {
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
+    let subscriber = tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
+        .with(traces.map(Traces::layer));
+    // An error means that a subscriber is set already.
+    let _ = subscriber.try_init();
     Ok(())
 }
 

@@ -8,7 +8,8 @@ use volary_node::runtimes::OwnedRuntimes;
 use volary_node::{Runtimes, open_files, secret};
 
 use crate::args::{Args, Command, GatewayCommand, SecretArgs, SecretCommand, SettingsArgs};
-use crate::settings::{Layers, Settings, limits, reference};
+use crate::settings::{Layers, Settings, limits, metrics, reference};
+use crate::traces::Traces;
 use crate::{certificates, demo, gateway, local, logging, sql, status, terminal, worker};
 
 /// Exit code of a command that failed.
@@ -21,25 +22,45 @@ const EXIT_WRONG_SETTINGS: u8 = 2;
 /// error: `volary: CODE: message`.
 pub fn run() -> ExitCode {
     let args = Args::parse();
-    let settings = match load_settings(&args) {
-        Ok(settings) => settings,
+    let (settings, traces) = match load_settings(&args) {
+        Ok(loaded) => loaded,
         Err(error) => return report_failure(&error, EXIT_WRONG_SETTINGS),
     };
-    match dispatch(args.command, settings) {
+    let done = dispatch(args.command, settings);
+    if let Some(traces) = traces {
+        traces.finish();
+    }
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if terminal::is_closed_output(&error) => ExitCode::SUCCESS,
         Err(error) => report_failure(&error, EXIT_FAILED),
     }
 }
 
-fn load_settings(args: &Args) -> Result<Settings> {
+/// Reads the settings, and begins to log and to trace.
+fn load_settings(args: &Args) -> Result<(Settings, Option<Traces>)> {
     let settings = Settings::load(&Layers {
         file: args.settings.config.clone(),
         environment: crate::settings::process_environment(),
         flags: args.flags()?,
     })?;
-    logging::start(&settings.log, default_filter(&args.settings, &args.command))?;
-    Ok(settings)
+    let traces = match traced_service(&args.command) {
+        Some(service) => Traces::start(&settings.traces, service)?,
+        None => None,
+    };
+    let default_filter = default_filter(&args.settings, &args.command);
+    logging::start(&settings.log, default_filter, traces.as_ref())?;
+    Ok((settings, traces))
+}
+
+/// Returns the name in traces of a process that runs nodes. Other processes make no traces.
+fn traced_service(command: &Command) -> Option<&'static str> {
+    match command {
+        Command::Gateway(_) => Some("volary-gateway"),
+        Command::Worker(_) => Some("volary-worker"),
+        Command::Local(_) | Command::Demo(_) => Some("volary-local"),
+        _ => None,
+    }
 }
 
 fn default_filter(settings: &SettingsArgs, command: &Command) -> &'static str {
@@ -64,9 +85,9 @@ fn dispatch(command: Command, settings: Settings) -> Result<()> {
     match command {
         Command::Gateway(args) => match args.command {
             Some(GatewayCommand::Recover) => run_on_io(|_| gateway::recover(settings.gateway)),
-            None => run_on_io(|runtimes| gateway::run(settings.gateway, runtimes)),
+            None => run_on_io(|runtimes| gateway::run(settings, runtimes)),
         },
-        Command::Worker(_) => run_on_io(|runtimes| worker::run(settings.worker, runtimes)),
+        Command::Worker(_) => run_on_io(|runtimes| worker::run(settings, runtimes)),
         Command::Local(_) => run_on_io(|runtimes| local::run(settings, runtimes)),
         Command::Demo(args) => {
             let options = demo::DemoOptions {
@@ -89,6 +110,9 @@ fn dispatch(command: Command, settings: Settings) -> Result<()> {
             terminal::print_line(reference::markdown()?.trim_end())
         }
         Command::Config(args) if args.limits => terminal::print_line(limits::markdown().trim_end()),
+        Command::Config(args) if args.metrics => {
+            terminal::print_line(metrics::markdown().trim_end())
+        }
         Command::Config(_) => terminal::print_line(&format!("{:#}", settings.without_secrets()?)),
     }
 }

@@ -1,9 +1,10 @@
 use volary_flight_proto::Result;
 use volary_node::Runtimes;
-use volary_worker::{Config, Worker};
+use volary_worker::Worker;
 
+use crate::settings::Settings;
 use crate::signals::StopSignals;
-use crate::terminal;
+use crate::{operations, terminal};
 
 /// Runs a worker until a signal comes. Prints its id and address to standard output as soon as it
 /// has joined its gateway.
@@ -11,12 +12,14 @@ use crate::terminal;
 /// # Errors
 /// Returns an error if the worker cannot start, and `DEADLINE_EXCEEDED` if the shutdown was cut
 /// off.
-pub async fn run(config: Config, runtimes: Runtimes) -> Result<()> {
+pub async fn run(settings: Settings, runtimes: Runtimes) -> Result<()> {
     let mut stop = StopSignals::listen()?;
+    let operations = operations::start(&settings.operations, 1, &runtimes)?;
     let worker = tokio::select! {
-        worker = Worker::start(config, runtimes) => worker?,
+        worker = Worker::start(settings.worker, runtimes) => worker?,
         () = stop.requested() => return Ok(()),
     };
+    operations.observe(worker.observer());
     terminal::print_line(&format!(
         "volary: worker {} listening on {}",
         worker.id(),
@@ -24,5 +27,6 @@ pub async fn run(config: Config, runtimes: Runtimes) -> Result<()> {
     ))?;
     stop.requested().await;
     tracing::info!("stopping");
+    operations.set_stopping();
     stop.finish(worker.shutdown()).await
 }

@@ -45,6 +45,8 @@ pub mod tally;
 /// Defines the tickets that a client redeems at a gateway, and that a gateway redeems at a worker
 /// (DoGet).
 pub mod ticket;
+/// Names the span of a distributed trace that a call continues.
+pub mod trace;
 /// Defines the messages for rows on their way to a worker's shards (DoPut).
 pub mod write;
 

@@ -70,6 +70,10 @@ pub struct FragmentTicket {
     /// same number share one part.
     #[prost(fixed32, tag = "15")]
     pub owner: u32,
+    /// The span that the fragment belongs to, in the short form of
+    /// [`TraceParent`](crate::trace::TraceParent). Empty if the query is not traced.
+    #[prost(bytes = "bytes", tag = "16")]
+    pub trace: Bytes,
 }
 
 /// A worker that another worker asks for rows, on behalf of a gateway.
@@ -156,6 +160,10 @@ pub struct QueryTicket {
     /// Id of the session whose temporary tables the query reads. `None` if it reads none.
     #[prost(string, optional, tag = "12")]
     pub session: Option<String>,
+    /// The span in which the query was planned, in the short form of
+    /// [`TraceParent`](crate::trace::TraceParent). Empty if the query is not traced.
+    #[prost(bytes = "bytes", tag = "13")]
+    pub trace: Bytes,
 }
 
 /// A table or a view in another schema than `public` that a query read when it was planned.

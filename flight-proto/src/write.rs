@@ -45,6 +45,10 @@ pub struct WriteRequest {
     /// Number of the user who writes. Workers share their processors among users.
     #[prost(uint32, tag = "9")]
     pub owner: u32,
+    /// The span that the write belongs to, in the short form of
+    /// [`TraceParent`](crate::trace::TraceParent). Empty if the statement is not traced.
+    #[prost(bytes = "bytes", tag = "10")]
+    pub trace: Bytes,
 }
 
 /// What a worker must know of a table to store its rows.

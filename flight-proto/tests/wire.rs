@@ -136,6 +136,7 @@ fn a_fragment_ticket_has_its_bytes() {
         lineage: None,
         counted: None,
         owner: 0,
+        trace: Vec::new().into(),
     };
     assert_bytes(
         &with_handle,
@@ -170,6 +171,11 @@ fn a_fragment_ticket_has_its_bytes() {
         ..FragmentTicket::default()
     };
     assert_bytes(&owned, "7d02010000");
+    let traced = FragmentTicket {
+        trace: vec![0x0e].into(),
+        ..FragmentTicket::default()
+    };
+    assert_bytes(&traced, "8201010e");
     let counted = FragmentTicket {
         scans: vec![
             ScanShards {
@@ -326,11 +332,17 @@ fn a_write_has_its_bytes() {
         stream_id: "s".to_owned(),
         lineage: None,
         owner: 0,
+        trace: Vec::new().into(),
     };
     assert_bytes(
         &request,
         "0a0171100518ac02221308071201741a02010220002a020003304038012a01633201693a0173",
     );
+    let traced = WriteRequest {
+        trace: vec![0x0e].into(),
+        ..WriteRequest::default()
+    };
+    assert_bytes(&traced, "52010e");
 }
 
 #[test]
@@ -433,10 +445,11 @@ fn what_clients_hold_has_its_bytes() {
             version: 8,
         }],
         session: Some("i".to_owned()),
+        trace: vec![0x0e].into(),
     };
     assert_bytes(
         &ticket,
-        "0a0171120853454c45435420311a0101220808ac0212030cab022a060a016112016232003a010242050a017410074909000000000000005201755a080a01731201741808620169",
+        "0a0171120853454c45435420311a0101220808ac0212030cab022a060a016112016232003a010242050a017410074909000000000000005201755a080a017312017418086201696a010e",
     );
     let direct = DirectTicket {
         query: Some(QueryTicket {

@@ -21,6 +21,8 @@ pub mod flight_sql;
 pub mod load;
 /// Finds out who calls, by password or by the token of a session, and slows down callers who guess.
 pub mod login;
+/// Shows the gateway to monitoring systems.
+pub mod observer;
 /// Starts, runs and stops the gateway.
 pub mod server;
 /// Parses statements, and refuses some of them before they are planned or run.

@@ -14,6 +14,7 @@ use volary_node::data_dir::NodeRole;
 use volary_node::disk::LocalDisk;
 use volary_node::listener::Listener;
 use volary_node::memory::end_largest_when_full;
+use volary_node::operations::ObservedNode;
 use volary_node::server::{Entrance, RunningServer};
 use volary_node::tls::Tls;
 use volary_node::{DataDir, Runtimes, memory, secret};
@@ -23,6 +24,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::flight_sql::{ClientGate, FlightSql};
 use crate::login::Login;
+use crate::observer::GatewayObserver;
 
 /// A running gateway. Dropping it stops the gateway without draining.
 #[derive(Debug)]
@@ -33,6 +35,7 @@ pub struct Gateway {
     /// task that drops the temporary tables of ended sessions. All end by themselves when the
     /// server stops.
     background: JoinSet<()>,
+    observer: Arc<dyn ObservedNode>,
 }
 
 impl Gateway {
@@ -67,6 +70,8 @@ impl Gateway {
             login.ensure_admin(password).await?;
         }
         let runtime_env = memory::runtime_env(&config.memory, data_dir.path(), 0)?;
+        let observed_env = Arc::clone(&runtime_env);
+        let observed_catalog = catalog.clone();
         let tls = Tls::load(NodeRole::Gateway, &config.tls)?;
         let io = runtimes.io().clone();
         let cluster = Cluster::new(&config, address, catalog.clone(), tls.client(), io);
@@ -92,12 +97,21 @@ impl Gateway {
         let statements = Arc::clone(engine.statements());
         let ended_sessions = Arc::clone(&engine).drop_abandoned_temporary_tables();
         let service = FlightSql::new(
-            engine,
+            Arc::clone(&engine),
             Arc::clone(&cluster),
             Sealer::new(gateways_key),
-            config,
-            login,
+            Arc::clone(&config),
+            Arc::clone(&login),
         );
+        let observer = Arc::new(GatewayObserver::new(
+            engine,
+            observed_catalog,
+            Arc::clone(&cluster),
+            login,
+            service.session_count(),
+            config,
+            (data_dir.path(), observed_env),
+        ));
         let serving =
             RunningServer::start(listener, service, entrance, (tls, data_dir), runtimes.io());
         let mut background = JoinSet::new();
@@ -119,6 +133,7 @@ impl Gateway {
             cluster,
             serving,
             background,
+            observer,
         })
     }
 
@@ -136,6 +151,11 @@ impl Gateway {
     /// Returns the URI that clients connect to if they reach the gateway at `address`.
     pub fn uri_at(&self, address: SocketAddr) -> String {
         self.serving.uri_at(address)
+    }
+
+    /// Returns the gateway as monitoring systems see it.
+    pub fn observer(&self) -> &Arc<dyn ObservedNode> {
+        &self.observer
     }
 
     /// Returns the id of the cluster.

@@ -39,6 +39,8 @@ pub mod request;
 pub mod stream;
 /// Defines which worker is asked, and for what.
 pub mod target;
+/// Counts over all gathers of a node, for its metrics.
+pub mod totals;
 
 pub use connections::{Window, WorkerConnections, worker_error};
 pub use known_fragments::{FragmentHolders, KnownFragments};
@@ -48,3 +50,4 @@ pub use peers::Peers;
 pub use request::GatherRequest;
 pub use stream::WorkerStream;
 pub use target::WorkerTarget;
+pub use totals::GatherTotals;

@@ -9,6 +9,7 @@ use volary_node::channel::NodeClient;
 
 use crate::connections::Window;
 use crate::known_fragments::FragmentHolders;
+use crate::totals::GatherTotals;
 
 /// The workers, as they are known to the node that gathers from them.
 pub trait Peers: fmt::Debug + Send + Sync {
@@ -43,4 +44,7 @@ pub trait Peers: fmt::Debug + Send + Sync {
 
     /// Returns the workers that know a fragment, and need not be sent it again.
     fn fragment_holders(&self, fragment: FragmentId) -> Arc<FragmentHolders>;
+
+    /// Returns the totals over all gathers of this node.
+    fn totals(&self) -> &GatherTotals;
 }

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datafusion::arrow::datatypes::SchemaRef;
+use tracing::Span;
 use volary_flight_proto::fragment::FragmentId;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::lineage::Lineage;
@@ -48,6 +49,8 @@ pub struct RequestSpec {
     pub announced: Option<AnnouncedSchema>,
     /// Collects the reports on the workers.
     pub reports: StreamReports,
+    /// The span of the gather, for the trace of the query.
+    pub span: Span,
 }
 
 /// A request for which memory is reserved, so that workers can be asked.

@@ -20,6 +20,7 @@ use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::ticket::{FragmentTicket, Member};
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::traces;
 
 use crate::connections::worker_error;
 use crate::message_rows::decode_rows;
@@ -102,9 +103,11 @@ fn open_reader<T: FromMessage>(
     replicas.truncate(MAX_REPLICAS_ASKED);
     let mut replicas = replicas.into_iter();
     let worker = replicas.next().unwrap_or(target.worker);
+    let transit_memory = request.flow.take_share()?;
+    request.peers.totals().begin();
     let reader = StreamReader {
         report: request.reports.begin(worker, target.members.len() as u64),
-        transit_memory: Some(request.flow.take_share()?),
+        transit_memory: Some(transit_memory),
         request,
         worker,
         other_replicas: replicas,
@@ -144,6 +147,12 @@ struct StreamReader {
     messages: Option<Streaming<FlightData>>,
     /// The stream's share of the memory for rows in transit. It is held until the stream ends.
     transit_memory: Option<MemoryReservation>,
+}
+
+impl Drop for StreamReader {
+    fn drop(&mut self) {
+        self.request.peers.totals().end(&self.report.lock());
+    }
 }
 
 /// What a ticket says of its fragment.
@@ -304,6 +313,7 @@ impl StreamReader {
             lineage: Some(request.lineage),
             counted: request.counted.clone(),
             owner: request.owner,
+            trace: traces::parent_bytes(&request.span),
         };
         // The additional minute is for clocks that differ. Time in a queue need not be covered,
         // because a worker opens the ticket before it queues the fragment.

@@ -39,11 +39,15 @@ pub mod memory;
 pub mod message_budget;
 /// Explains to clients that a message is larger than the node accepts.
 pub mod message_limit;
+/// Defines and collects metrics.
+pub mod metrics;
 /// Makes and checks the header by which a node of the cluster proves that it is one, before
 /// anything else of the call is read.
 pub mod node_header;
 /// Raises and checks the limit on open files and connections of a process.
 pub mod open_files;
+/// Answers monitoring systems: metrics, and whether the process is alive and ready.
+pub mod operations;
 /// Creates files and directories that only the node's own user can read, whatever the umask is.
 pub mod private_files;
 /// Detects uploads that the client has broken off.
@@ -60,6 +64,8 @@ pub mod size;
 mod stream;
 /// Configures TLS: what a node shows, and whom it trusts.
 pub mod tls;
+/// Carries distributed traces from one process to the next.
+pub mod traces;
 /// Tracks the calls of a connection on which no sender is identified yet, and limits how far the
 /// connection is read ahead of them.
 pub mod unidentified_calls;

@@ -49,6 +49,10 @@ class LocalCluster:
         """Returns what the process has logged."""
         return self._process.log()
 
+    def output(self) -> str:
+        """Returns what the process has printed."""
+        return self._process.output()
+
     def connect(self) -> volary.Connection:
         """Returns a new connection of the Volary client."""
         return volary.connect(self.uri)

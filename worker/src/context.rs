@@ -4,7 +4,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use volary_flight_proto::ids::{ClusterId, WorkerId};
 use volary_flight_proto::seal::Sealer;
 use volary_flight_proto::{Error, Result};
-use volary_gather::{KnownFragments, WorkerConnections};
+use volary_gather::{GatherTotals, KnownFragments, WorkerConnections};
 use volary_node::Runtimes;
 use volary_node::admission::Admission;
 use volary_node::tls::ClientTls;
@@ -15,6 +15,7 @@ use crate::fragment::environment::FragmentEnvironments;
 use crate::fragment::running::RunningFragments;
 use crate::history::History;
 use crate::storage::Storage;
+use crate::totals::WorkerTotals;
 
 /// The worker's identity, settings and resources.
 #[derive(Debug)]
@@ -57,6 +58,10 @@ pub struct WorkerContext {
     pub connections: WorkerConnections,
     /// The fragments that other workers already know, so that they need not be sent again.
     pub known_fragments: KnownFragments,
+    /// Totals of what the worker has done.
+    pub totals: Arc<WorkerTotals>,
+    /// Totals of the rows that the worker has gathered as a relay.
+    pub gather_totals: GatherTotals,
 }
 
 impl WorkerContext {

@@ -23,6 +23,8 @@ mod gate;
 pub mod history;
 /// Keeps the worker's place in its cluster: joins a gateway, and reports to the gateways that ask.
 pub mod membership;
+/// Shows the worker to monitoring systems.
+pub mod observer;
 /// Scans segments.
 pub mod scan;
 /// Compares all segments with their checksums in the background, repeatedly and slowly.
@@ -36,6 +38,8 @@ pub mod server;
 pub mod service;
 /// Keeps shards on disk: segments, and the manifests that name them.
 pub mod storage;
+/// Counts what the worker does, for its metrics.
+pub mod totals;
 /// Turns arriving rows into complete segments.
 pub mod write;
 

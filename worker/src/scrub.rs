@@ -10,11 +10,13 @@ use uuid::Uuid;
 
 use crate::config;
 use crate::storage::Storage;
+use crate::totals::WorkerTotals;
 
 /// Scrubs until `stopping` is cancelled, if the settings ask for it.
 pub(crate) async fn scrub(
     storage: Storage,
     config: config::StorageConfig,
+    totals: Arc<WorkerTotals>,
     stopping: CancellationToken,
 ) {
     if !config.scrub {
@@ -23,6 +25,7 @@ pub(crate) async fn scrub(
     let pace = Arc::new(Pace {
         bytes_per_second: config.scrub_rate.bytes().max(1),
         is_stopping: AtomicBool::new(false),
+        totals,
     });
     let scrubbing = async {
         loop {
@@ -40,10 +43,12 @@ struct Pace {
     /// Says whether the worker stops. If it does, the current segment is read to its end without
     /// pauses.
     is_stopping: AtomicBool,
+    totals: Arc<WorkerTotals>,
 }
 
 impl Pace {
     fn wait(&self, read_bytes: usize) {
+        self.totals.add_scrubbed_bytes(read_bytes);
         if !self.is_stopping.load(Ordering::Relaxed) {
             let share = read_bytes as f64 / self.bytes_per_second as f64;
             std::thread::sleep(Duration::from_secs_f64(share));

@@ -9,8 +9,8 @@ use uuid::Uuid;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::seal::Sealer;
-use volary_gather::KnownFragments;
 use volary_gather::connections::{ConnectionOptions, WorkerConnections};
+use volary_gather::{GatherTotals, KnownFragments};
 use volary_node::admission::Admission;
 use volary_node::data_dir::NodeRole;
 use volary_node::disk::LocalDisk;
@@ -19,6 +19,7 @@ use volary_node::listener::Listener;
 use volary_node::memory::end_largest_when_full;
 use volary_node::message_budget::MessageBudget;
 use volary_node::message_limit::MessageLimit;
+use volary_node::operations::ObservedNode;
 use volary_node::server::{Entrance, RunningServer};
 use volary_node::tls::{ClientTls, Tls};
 use volary_node::{DataDir, Runtimes, memory};
@@ -34,6 +35,7 @@ use crate::fragment::running::RunningFragments;
 use crate::gate::WorkerGate;
 use crate::history::History;
 use crate::membership::{self, Reporter};
+use crate::observer::WorkerObserver;
 use crate::scrub::scrub;
 use crate::service::WorkerService;
 use crate::storage::Storage;
@@ -54,6 +56,7 @@ pub struct Worker {
     /// Tasks for the membership, the scrub and the watch over the worker's memory. They end by
     /// themselves when the server stops.
     background: JoinSet<()>,
+    observer: Arc<dyn ObservedNode>,
 }
 
 impl Worker {
@@ -104,6 +107,8 @@ impl Worker {
             connections: connections(&config, tls.client(), &joined.sealer, &runtimes),
             tls: tls.client(),
             known_fragments: KnownFragments::default(),
+            totals: Arc::default(),
+            gather_totals: GatherTotals::default(),
             storage,
             history: Arc::new(history),
             runtime_env,
@@ -164,6 +169,11 @@ impl Worker {
                 io,
             )
         });
+        let observer = Arc::new(WorkerObserver::new(
+            Arc::clone(&context),
+            Arc::clone(&reporter),
+            shared_resources.1.path(),
+        ));
         let membership_task = membership::stay_joined(
             Arc::clone(&context),
             reporter,
@@ -173,6 +183,7 @@ impl Worker {
         let scrubbing = scrub(
             context.storage.clone(),
             context.config.storage.clone(),
+            Arc::clone(&context.totals),
             serving.stopping(),
         );
         let (running, stopping) = (context.running_fragments.clone(), serving.stopping());
@@ -190,6 +201,7 @@ impl Worker {
             serving,
             serving_clients,
             background,
+            observer,
         })
     }
 
@@ -207,6 +219,11 @@ impl Worker {
     /// Returns the address that the worker listens on.
     pub fn address(&self) -> SocketAddr {
         self.serving.address()
+    }
+
+    /// Returns the worker as monitoring systems see it.
+    pub fn observer(&self) -> &Arc<dyn ObservedNode> {
+        &self.observer
     }
 
     /// Returns the id of the worker.

@@ -17,10 +17,12 @@ use volary_flight_proto::control::{CONTROL_ACTION, Control, control};
 use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::ticket::FragmentTicket;
+use volary_flight_proto::trace::TraceParent;
 use volary_flight_proto::write::{KEEP_ALIVE_INTERVAL, WriteRequest};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::flight::{Answer, Flight, MessageStream};
 use volary_node::tls::PeerKind;
+use volary_node::traces;
 
 use crate::background::run_blocking;
 use crate::clients::{ClientCalls, introduction_from_request};
@@ -92,12 +94,21 @@ impl WorkerService {
             write_id = request.write_id,
             worker = %self.context.id
         );
+        traces::continue_from(&span, TraceParent::from_bytes(&request.trace));
         let rest = messages.map_err(move |status| limit.explain(status));
+        let counted_rows = Arc::clone(&self.context.totals);
+        let counted_bytes = Arc::clone(&counted_rows);
         let data = stream::once(ready(Ok(first)))
             .chain(rest)
             .and_then(move |message| ready(limit.check_uncompressed(message).map_err(Status::from)))
+            .inspect_ok(move |message| {
+                counted_bytes
+                    .add_received_bytes(message.data_header.len() + message.data_body.len());
+            })
             .map_err(|status| FlightError::Tonic(Box::new(status)));
-        let rows = FlightRecordBatchStream::new_from_flight_data(data).map_err(Error::from);
+        let rows = FlightRecordBatchStream::new_from_flight_data(data)
+            .inspect_ok(move |batch| counted_rows.add_received_rows(batch.num_rows()))
+            .map_err(Error::from);
         let context = WriteContext {
             storage: self.context.storage.clone(),
             config: self.context.config.storage.clone(),

@@ -22,7 +22,7 @@ use volary_gateway::Config;
 use volary_gateway::cluster::Cluster;
 use volary_node::Runtimes;
 use volary_node::channel::{ChannelOptions, NodeClient, flight_client};
-use volary_planner::gather::{QueryContext, WorkerTarget};
+use volary_planner::gather::{QueryContext, RunSpan, WorkerTarget};
 
 use crate::rows::RowShape;
 
@@ -160,6 +160,7 @@ impl StubCluster {
             config: self.inner.config.gather.clone(),
             with_plan_metrics: false,
             memory: self.inner.config.query.memory.bytes(),
+            span: RunSpan::default(),
         };
         let config = SessionConfig::new().with_extension(Arc::new(query));
         Arc::new(TaskContext::default().with_session_config(config))

@@ -4,6 +4,8 @@ mod layers;
 /// Generates `docs/limits.md`: the limits of a gateway, as `system.limits` lists them, and the
 /// limits of a worker.
 pub mod limits;
+/// Generates `docs/metrics.md` from the definitions of the metrics.
+pub mod metrics;
 /// Generates `docs/configuration.md` from the doc comments of the settings and their defaults.
 pub mod reference;
 
@@ -14,9 +16,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::operations;
 use volary_node::size::MemorySize;
 
-use crate::logging;
+use crate::{logging, traces};
 
 pub use layers::{Flag, Layers, process_environment};
 
@@ -36,6 +39,13 @@ pub struct Settings {
     /// Settings of the cluster in one process: `volary local` and `volary demo`. They replace the
     /// settings of gateway and workers about addresses, directories and memory limits.
     pub local: LocalSettings,
+    /// The listener of a process for monitoring systems. It answers `/metrics` (Prometheus and
+    /// OpenMetrics), `/healthz` (200 as long as the process answers) and `/readyz` (200 as long as
+    /// all nodes of the process serve, otherwise 503 with the reason).
+    pub operations: operations::Config,
+    /// Settings of distributed traces. The variables `OTEL_EXPORTER_OTLP_HEADERS`,
+    /// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` of OpenTelemetry are honoured, too.
+    pub traces: traces::Config,
     /// Settings of the log on standard error.
     pub log: logging::Config,
 }
@@ -86,6 +96,8 @@ impl Settings {
     pub fn validate(&self) -> Result<()> {
         self.gateway.validate()?;
         self.worker.validate()?;
+        self.operations.validate()?;
+        self.traces.validate()?;
         self.log.validate()?;
         if !(1..=MAX_LOCAL_WORKERS).contains(&self.local.workers) {
             return Err(Error::invalid(format!(

@@ -42,7 +42,7 @@ pub fn markdown() -> Result<String> {
     let mut page = INTRODUCTION.to_owned();
     let root = SchemaPart::new(&schema, &schema);
     // The sections are in the order in which a new user meets them, not in alphabetical order.
-    for section in ["local", "gateway", "worker", "log"] {
+    for section in ["local", "gateway", "worker", "operations", "traces", "log"] {
         root.child(section)?
             .write(section, &defaults[section], &mut page)?;
     }

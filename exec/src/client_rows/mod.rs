@@ -67,13 +67,19 @@ pub fn client_messages(
     announced: SchemaRef,
     rows: impl Stream<Item = Result<RecordBatch>> + Send + 'static,
 ) -> ClientMessages {
-    FlightDataEncoderBuilder::new()
+    let mut messages = FlightDataEncoderBuilder::new()
         .with_schema(announced)
         // `client_rows` has already cut the batches by a better measure.
         .with_max_flight_data_size(usize::MAX)
         .build(rows.map_err(|error| FlightError::from(Status::from(error))))
-        .map_err(|error| Status::from(Error::from(error)))
-        .boxed()
+        .map_err(|error| Status::from(Error::from(error)));
+    // The span is created at the first poll, when the caller's span is entered.
+    let mut span = None;
+    stream::poll_fn(move |cx| {
+        let span = span.get_or_insert_with(|| tracing::debug_span!("encode"));
+        span.in_scope(|| messages.poll_next_unpin(cx))
+    })
+    .boxed()
 }
 
 /// Returns the first message that [`client_messages`] sends for rows with this schema: the schema.

@@ -19,6 +19,8 @@ mod display;
 mod few_rows;
 /// Evaluates functions that make large values, or compute for long, for few rows at a time.
 mod in_pieces;
+/// Exports the operators of a plan that has run as spans of a trace.
+mod operator_spans;
 /// Makes sure that the collected side of a nested loop join is read only once.
 mod read_once;
 /// Makes expressions stop when their query has ended.
@@ -51,6 +53,7 @@ use collect_left::report_when_dropped;
 use constants::cut_rows_for_constants;
 pub use display::{display_with_metrics, is_hidden};
 use in_pieces::compute_in_pieces;
+pub use operator_spans::record_operators;
 use read_once::read_once;
 use stoppable::make_filter_stoppable;
 use turns::poll_inputs_in_turns;

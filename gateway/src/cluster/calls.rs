@@ -8,7 +8,7 @@ use volary_flight_proto::fragment::FragmentId;
 use volary_flight_proto::ids::{ClusterId, WorkerId};
 use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_gather::{FragmentHolders, Peers, Window, worker_error};
+use volary_gather::{FragmentHolders, GatherTotals, Peers, Window, worker_error};
 use volary_node::channel::NodeClient;
 
 use super::Cluster;
@@ -97,5 +97,9 @@ impl Peers for Cluster {
 
     fn fragment_holders(&self, fragment: FragmentId) -> Arc<FragmentHolders> {
         self.known_fragments.holders(fragment)
+    }
+
+    fn totals(&self) -> &GatherTotals {
+        &self.gather_totals
     }
 }

@@ -36,8 +36,8 @@ use volary_flight_proto::ids::{ClusterId, WorkerId};
 use volary_flight_proto::membership::{JOIN_ACTION, LEAVE_ACTION};
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_gather::KnownFragments;
 use volary_gather::connections::WorkerConnections;
+use volary_gather::{GatherTotals, KnownFragments};
 use volary_node::tls::ClientTls;
 
 use crate::config::Config;
@@ -62,6 +62,7 @@ pub struct Cluster {
     lineage_verdicts: LineageVerdicts,
     connections: WorkerConnections,
     known_fragments: KnownFragments,
+    gather_totals: GatherTotals,
     /// Opens the messages of workers that do not know the cluster's key yet, and seals the answers
     /// to them.
     membership_sealer: Sealer,
@@ -102,6 +103,7 @@ impl Cluster {
                 io,
             ),
             known_fragments: KnownFragments::new(),
+            gather_totals: GatherTotals::default(),
             membership_sealer: Sealer::new(membership_key),
             sealer,
             has_secret: secret.is_some(),

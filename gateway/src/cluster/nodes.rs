@@ -40,6 +40,9 @@ pub enum NodeState {
 }
 
 impl NodeState {
+    /// All states.
+    pub(crate) const ALL: [Self; 4] = [Self::Alive, Self::Draining, Self::Lost, Self::Unknown];
+
     /// Returns the name of the state in lists.
     pub fn name(self) -> &'static str {
         match self {

@@ -31,7 +31,7 @@ use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 use volary_node::admission::RunPlace;
 use volary_node::memory;
 use volary_node::runtimes::{Runtimes, check_awaited};
-use volary_planner::gather::QueryContext;
+use volary_planner::gather::{QueryContext, RunSpan};
 use volary_planner::session_settings::SessionSettings;
 use volary_planner::subqueries::single_row::rewrite_scalar_subqueries;
 
@@ -154,6 +154,7 @@ impl StatementContext {
             config: engine.config.gather.clone(),
             memory: memory.bytes,
             with_plan_metrics,
+            span: RunSpan::current(),
         }));
         let catalogs = MemoryCatalogProviderList::new();
         catalogs.register_catalog(

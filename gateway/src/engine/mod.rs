@@ -191,6 +191,16 @@ impl Engine {
         &self.statements
     }
 
+    /// Returns how much of the gateway's limits is in use.
+    pub(crate) fn usage(&self) -> &LimitUsageSources {
+        &self.usage
+    }
+
+    /// Returns the running loads.
+    pub(crate) fn loads(&self) -> &LoadRegistry {
+        &self.loads
+    }
+
     /// Returns the memory budget of messages that have not arrived completely.
     pub(crate) fn message_budget(&self) -> &MessageBudget {
         &self.usage.message_budget

@@ -11,9 +11,10 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskCo
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{Stream, StreamExt};
+use tracing::Span;
 use volary_catalog::RelationName;
 use volary_catalog::access::Access;
-use volary_exec::run::make_runnable;
+use volary_exec::run::{make_runnable, record_operators};
 use volary_flight_proto::ids::{QueryId, WorkerId};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
@@ -25,6 +26,7 @@ use volary_node::Runtimes;
 use volary_node::admission::RunPlace;
 use volary_node::held_stream::HeldStream;
 use volary_node::runtimes::CpuStream;
+use volary_node::traces;
 use volary_planner::gather::{GatherExec, QueryContext};
 
 use super::result_columns::columns_fingerprint;
@@ -122,6 +124,13 @@ impl PlannedQuery {
         progress.set_planned(&self.plan, self.planning_time);
     }
 
+    /// Notes that the query runs in the current span, for the trace of its gathers.
+    fn note_run_span(&self) -> Result<Span> {
+        let query = QueryContext::from_task(&self.task)?;
+        query.span.set_current();
+        Ok(Span::current())
+    }
+
     /// Returns the gather, if the whole query consists of one gather.
     fn gather(&self) -> Option<&GatherExec> {
         let mut plan = &self.plan;
@@ -150,6 +159,7 @@ impl PlannedQuery {
         progress: ProgressHandle,
         announced: &AnnouncedSchema,
     ) -> Result<impl Stream<Item = Result<ForwardedMessage>> + Send + use<>> {
+        self.note_run_span()?;
         progress.set_planned(&self.plan, self.planning_time);
         let streams = match self.gather() {
             Some(gather) => gather.forwarded_streams(announced, &self.task)?,
@@ -181,21 +191,24 @@ impl PlannedQuery {
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many statements wait.
     pub async fn start(self, progress: ProgressHandle) -> Result<CpuStream> {
+        let run_span = self.note_run_span()?;
         progress.set_planned(&self.plan, self.planning_time);
         let env = self.task.runtime_env();
         let queue = &self.queue;
         let place = queue
             .wait_for_place(&self.claimant, self.is_listing, self.id, &progress, &env)
             .await?;
-        let (rows, end) = {
+        let (rows, end, traced) = {
             // Operators spawn their tasks on the runtime in which they are started.
             let _cpu = self.runtimes.cpu().enter();
             let (plan, end) = make_runnable(self.plan, &self.task, &self.runtimes)?;
-            (execute_stream(plan, self.task)?, end)
+            let traced = traces::is_recorded(&run_span).then(|| (Arc::clone(&plan), run_span));
+            (execute_stream(plan, self.task)?, end, traced)
         };
         let stream = QueryStream {
             rows: HeldStream::new(rows, place),
             schema: self.schema,
+            traced,
         };
         Ok(self
             .runtimes
@@ -207,6 +220,16 @@ impl PlannedQuery {
 struct QueryStream {
     rows: HeldStream<SendableRecordBatchStream, RunPlace>,
     schema: SchemaRef,
+    /// The plan and the span in which it runs, if its operators are to be in the trace.
+    traced: Option<(Arc<dyn ExecutionPlan>, Span)>,
+}
+
+impl Drop for QueryStream {
+    fn drop(&mut self) {
+        if let Some((plan, span)) = &self.traced {
+            record_operators(plan, span);
+        }
+    }
 }
 
 impl Stream for QueryStream {

@@ -191,7 +191,7 @@ async fn execute(
     {
         return Ok(StatementOutcome::Rows(Box::new(query)));
     }
-    let statement = parse(&sql)?;
+    let statement = tracing::debug_span!("parse").in_scope(|| parse(&sql))?;
     let context = statement_context(&engine, &session, &statement, query_id, None)?;
     match statement {
         Statement::CreateTable(create) => {
@@ -266,7 +266,8 @@ async fn execute(
         Statement::Planned(mut statement) => {
             let may_exist = definition::is_view_if_not_exists(&statement)?;
             let frames = FrameParameters::replace(&mut statement, values.as_ref())?;
-            let plan = context.plan(*statement).await?;
+            let planning = context.plan(*statement);
+            let plan = planning.instrument(tracing::debug_span!("plan")).await?;
             let zone = context.time_zone();
             let bound = parameters::bind(plan.clone(), values.as_ref(), &frames, zone)?;
             let insert_source = match &bound {
@@ -313,14 +314,15 @@ async fn replan(
     query_id: QueryId,
     before: EarlierPlan,
 ) -> Result<PlannedQuery> {
-    let statement = parse(&sql)?;
+    let statement = tracing::debug_span!("parse").in_scope(|| parse(&sql))?;
     let context = statement_context(&engine, &session, &statement, query_id, before.snapshot)?;
     context.catalog.check_unchanged(&before.reads)?;
     let Statement::Planned(mut statement) = statement else {
         return Err(not_a_query());
     };
     let frames = FrameParameters::replace(&mut statement, values.as_ref())?;
-    let plan = context.plan(*statement).await?;
+    let planning = context.plan(*statement);
+    let plan = planning.instrument(tracing::debug_span!("plan")).await?;
     if !returns_rows(&plan) {
         return Err(not_a_query());
     }
@@ -461,9 +463,13 @@ pub(super) async fn run_plan(
             engine.change_setting(session, &reset.variable, None)?;
             Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
         }
-        rows => Ok(StatementOutcome::Rows(Box::new(
-            plan_query(engine, context, rows).await?,
-        ))),
+        rows => {
+            let planning = plan_query(engine, context, rows);
+            let query = planning
+                .instrument(tracing::debug_span!("optimize"))
+                .await?;
+            Ok(StatementOutcome::Rows(Box::new(query)))
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datafusion::execution::runtime_env::RuntimeEnv;
+use tracing::Instrument;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 use volary_node::admission::{Admission, RunPlace};
@@ -58,7 +59,8 @@ impl StatementQueue {
     ) -> Result<RunPlace> {
         let asked = Instant::now();
         progress.set_queued();
-        let place = self.admit(claimant, is_listing).await?;
+        let admitted = self.admit(claimant, is_listing);
+        let place = admitted.instrument(tracing::debug_span!("queue")).await?;
         progress.set_running(env);
         tracing::debug!(%query_id, waited = ?asked.elapsed(), "the statement has its place");
         Ok(place)

@@ -5,6 +5,7 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response};
 use tracing::Instrument;
 use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::trace::TraceParent;
 use volary_flight_proto::{Error, Result};
 
 use super::auth::{self, AUTHORIZATION};
@@ -42,6 +43,8 @@ pub(super) struct ClientCall {
     pub(super) peer: Option<SocketAddr>,
     /// The tag by which the client can find its statement in the system tables.
     tag: Option<String>,
+    /// The span of the client that the call belongs to.
+    trace: Option<TraceParent>,
 }
 
 impl ClientCall {
@@ -52,6 +55,17 @@ impl ClientCall {
             session: self.session.engine.id(),
             client: self.peer,
             tag: self.tag.clone(),
+            trace: self.trace,
+        }
+    }
+
+    /// Returns the issuer of a query that was planned in an earlier call. Its trace continues in
+    /// this call, unless the client says that this call belongs to another one. `planned_in` is the
+    /// span in which it was planned, as its ticket says.
+    pub(super) fn issuer_of_ticket(&self, planned_in: &[u8]) -> Issuer {
+        Issuer {
+            trace: self.trace.or_else(|| TraceParent::from_bytes(planned_in)),
+            ..self.issuer()
         }
     }
 
@@ -91,6 +105,7 @@ impl FlightSql {
             session = %call.session.engine.id(),
             user = call.principal.name(),
         );
+        listed.begin_trace(&span);
         let logged = async {
             listed
                 .run_until_ended(work, call.deadline.wait_expired())
@@ -143,6 +158,7 @@ impl FlightSql {
             deadline: Deadline::from_metadata(metadata, self.config.query.timeout),
             peer: request.remote_addr(),
             tag: tag_header(metadata)?,
+            trace: trace_header(metadata),
         })
     }
 
@@ -155,6 +171,7 @@ impl FlightSql {
             deadline,
             peer,
             tag,
+            trace,
         } = headers;
         let (credentials, principal) = match identity {
             Ok(identified) => identified,
@@ -186,6 +203,7 @@ impl FlightSql {
             deadline,
             peer,
             tag,
+            trace,
         })
     }
 
@@ -254,6 +272,13 @@ struct HeaderValues {
     deadline: Deadline,
     peer: Option<SocketAddr>,
     tag: Option<String>,
+    trace: Option<TraceParent>,
+}
+
+/// Returns the span of the client, if it names one.
+fn trace_header(metadata: &MetadataMap) -> Option<TraceParent> {
+    let header = metadata.get(TraceParent::HEADER)?;
+    TraceParent::parse(header.to_str().ok()?)
 }
 
 /// Returns the token of the session that the caller's bearer token continues.

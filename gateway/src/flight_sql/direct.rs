@@ -157,7 +157,7 @@ impl FlightSql {
             .deadline
             .with_session_timeout(session.statement_timeout());
         let statements = self.engine.statements();
-        let listed = statements.add(id, call.issuer(), &query.sql);
+        let listed = statements.add(id, call.issuer_of_ticket(&query.trace), &query.sql);
         // Planning again checks whether the caller may still run the query, and whether the tables
         // are still the same.
         let planning = self.plan_again(id, &session, query);

@@ -110,6 +110,7 @@ use crate::engine::Engine;
 use crate::login::Login;
 pub use client_gate::ClientGate;
 use poll::PolledQueries;
+pub(crate) use sessions::SessionCount;
 use sessions::Sessions;
 use tickets::Tickets;
 
@@ -146,6 +147,11 @@ impl FlightSql {
             login,
             config,
         }
+    }
+
+    /// Returns a counter of the clients' sessions.
+    pub(crate) fn session_count(&self) -> SessionCount {
+        self.sessions.count()
     }
 }
 

@@ -19,6 +19,7 @@ use tonic::metadata::MetadataMap;
 use volary_catalog::access::Access;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::ticket::QueryTicket;
 
 use super::FlightSql;
 use super::actions::decode_body;
@@ -273,7 +274,7 @@ impl FlightSql {
     /// Runs the query that was planned for a FlightInfo, and returns its id. Returns `None` if
     /// nothing was started.
     fn start_query(&self, call: &ClientCall, info: &FlightInfo) -> Result<Option<QueryId>> {
-        let Some((id, sql)) = self.query_of(call, info)? else {
+        let Some((id, ticket)) = self.query_of(call, info)? else {
             return Ok(None);
         };
         if self.polled_queries.is_full() {
@@ -285,15 +286,20 @@ impl FlightSql {
         // The query continues after this call, so the call's deadline does not apply to it.
         let deadline = Deadline::from_metadata(&MetadataMap::new(), self.config.query.timeout)
             .with_session_timeout(call.session.engine.statement_timeout());
-        let listed = self.engine.statements().add(id, call.issuer(), &sql);
+        let issuer = call.issuer_of_ticket(&ticket.trace);
+        let listed = self.engine.statements().add(id, issuer, &ticket.sql);
         let access = Arc::clone(&query.access);
         let messages = open_stream(listed, query, call.profile, deadline);
         self.polled_queries.start(id, access, messages);
         Ok(Some(id))
     }
 
-    /// Returns the query that the FlightInfo's ticket is for, and its SQL text.
-    fn query_of(&self, call: &ClientCall, info: &FlightInfo) -> Result<Option<(QueryId, String)>> {
+    /// Returns the query that the FlightInfo's ticket is for, and the ticket.
+    fn query_of(
+        &self,
+        call: &ClientCall,
+        info: &FlightInfo,
+    ) -> Result<Option<(QueryId, QueryTicket)>> {
         let ticket = info
             .endpoint
             .first()
@@ -301,8 +307,7 @@ impl FlightSql {
         let Some(ticket) = ticket else {
             return Ok(None);
         };
-        let query = self.tickets.open_query(&call.principal, ticket)?;
-        Ok(query.map(|(id, ticket)| (id, ticket.sql)))
+        self.tickets.open_query(&call.principal, ticket)
     }
 }
 

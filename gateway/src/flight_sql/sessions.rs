@@ -125,6 +125,18 @@ pub(super) struct Sessions {
     max_per_user: u64,
 }
 
+/// Counts the sessions that are kept.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionCount(Cache<SessionKey, ClientSession>);
+
+impl SessionCount {
+    /// Returns how many sessions are kept. Sessions that were begun or forgotten a moment ago may
+    /// not be counted yet.
+    pub(crate) fn get(&self) -> u64 {
+        self.0.entry_count()
+    }
+}
+
 /// The key of a session: a user and a token. A session belongs to its user. If another user shows
 /// the token, it names another session.
 type SessionKey = (String, SessionToken);
@@ -138,6 +150,11 @@ impl Sessions {
             by_user: least_recently_used(MAX_USERS).build(),
             max_per_user: config.max_sessions_per_user(),
         }
+    }
+
+    /// Returns a counter of the sessions.
+    pub(super) fn count(&self) -> SessionCount {
+        SessionCount(self.by_key.clone())
     }
 
     /// Returns the session that a client names, with the rights that its user has now. Returns a

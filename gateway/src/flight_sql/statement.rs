@@ -7,10 +7,11 @@ use arrow::record_batch::RecordBatch;
 use arrow_flight::{FlightDescriptor, FlightInfo, Ticket};
 use bytes::Bytes;
 use futures::FutureExt;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::ticket::QueryTicket;
 use volary_flight_proto::{Result, ipc};
+use volary_node::traces;
 
 use super::call::ClientCall;
 use super::direct_option::DirectResults;
@@ -207,7 +208,7 @@ impl FlightSql {
             return Ok(started);
         }
         let statements = self.engine.statements();
-        let listed = statements.add(id, call.issuer(), &ticket.sql);
+        let listed = statements.add(id, call.issuer_of_ticket(&ticket.trace), &ticket.sql);
         let query = match self.take_plan(call, id) {
             Some(query) => query,
             None => {
@@ -271,6 +272,7 @@ pub(super) fn query_ticket(
         snapshot: Some(query.snapshot.clone()),
         settings: call.session.engine.settings(),
         columns: Some(query.columns_fingerprint()),
+        trace: traces::parent_bytes(&Span::current()),
         ..QueryTicket::default()
     };
     put_reads(&mut ticket, &query.reads);

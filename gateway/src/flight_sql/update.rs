@@ -78,6 +78,7 @@ impl FlightSql {
             Error::invalid("the first message of a DoPut has no descriptor; send a Flight SQL message in the descriptor")
         })?;
         let limit = self.config.query.message_limit();
+        let totals = self.engine.statements().totals();
         let described = DescribedRequest::from_descriptor(&descriptor)?;
         let answer = match described {
             DescribedRequest::Sql(_) => {
@@ -97,19 +98,21 @@ impl FlightSql {
                 self.update_each(
                     call,
                     &statement,
-                    UploadedBatches::new(first, messages, limit),
+                    UploadedBatches::new(first, messages, limit, totals),
                 )
                 .await?
             }
             DescribedRequest::PreparedQuery(handle) => {
                 let row = call
                     .deadline
-                    .run_until(single_row(UploadedBatches::new(first, messages, limit)))
+                    .run_until(single_row(UploadedBatches::new(
+                        first, messages, limit, totals,
+                    )))
                     .await?;
                 self.bind(call, &handle, row.as_ref())?
             }
             DescribedRequest::Ingest(ingest) => {
-                let batches = UploadedBatches::new(first, messages, limit);
+                let batches = UploadedBatches::new(first, messages, limit, totals);
                 let ingest = ingest::parse_command(ingest, ingest_options)?;
                 let rows = self.ingest(call, ingest, batches).await?;
                 update_result(record_count(Some(rows)))

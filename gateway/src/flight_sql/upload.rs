@@ -4,6 +4,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use arrow::datatypes::SchemaRef;
@@ -18,6 +19,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::message_limit::MessageLimit;
 
 use crate::engine::IncomingRows;
+use crate::statements::StatementTotals;
 
 const UNREADABLE_ROWS: &str = "the rows cannot be read; send a schema and batches as Arrow IPC";
 
@@ -25,26 +27,34 @@ const UNREADABLE_ROWS: &str = "the rows cannot be read; send a schema and batche
 pub(super) struct UploadedBatches {
     /// The decoder. It is `None` after a panic, because a decoder must not be polled again then.
     decoder: Option<FlightRecordBatchStream>,
+    totals: Arc<StatementTotals>,
 }
 
 impl UploadedBatches {
     /// Creates the stream of batches. `first` is the first message. Messages without a header are
     /// skipped: ADBC sends a message with only the descriptor if there are no parameters. `limit`
-    /// is the maximum size of a message, also after decompression.
+    /// is the maximum size of a message, also after decompression. What arrives is counted in
+    /// `totals`.
     pub(super) fn new(
         first: FlightData,
         rest: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
         limit: MessageLimit,
+        totals: &Arc<StatementTotals>,
     ) -> Self {
+        let counted = Arc::clone(totals);
         let messages = stream::iter([Ok(first)])
             .chain(rest)
             .try_filter(|message| future::ready(!message.data_header.is_empty()))
+            .inspect_ok(move |message| {
+                counted.add_received_bytes(message.data_header.len() + message.data_body.len());
+            })
             .and_then(move |message| {
                 future::ready(limit.check_uncompressed(message).map_err(Status::from))
             })
             .map_err(FlightError::from);
         Self {
             decoder: Some(FlightRecordBatchStream::new_from_flight_data(messages)),
+            totals: Arc::clone(totals),
         }
     }
 
@@ -64,7 +74,12 @@ impl Stream for UploadedBatches {
         };
         let polled = std::panic::catch_unwind(AssertUnwindSafe(|| decoder.poll_next_unpin(cx)));
         match polled {
-            Ok(polled) => polled.map(|next| next.map(|batch| batch.map_err(convert_decode_error))),
+            Ok(polled) => {
+                if let Poll::Ready(Some(Ok(batch))) = &polled {
+                    self.totals.add_received_rows(batch.num_rows());
+                }
+                polled.map(|next| next.map(|batch| batch.map_err(convert_decode_error)))
+            }
             Err(_) => {
                 self.decoder = None;
                 Poll::Ready(Some(Err(Error::invalid(UNREADABLE_ROWS))))
@@ -173,6 +188,7 @@ mod tests {
             FlightData::default(),
             stream::iter(messages).map(Ok),
             LIMIT,
+            &Arc::default(),
         ))
         .await
     }
@@ -214,8 +230,12 @@ mod tests {
             .await
             .unwrap();
         let read = |messages: Vec<FlightData>| {
-            let rows =
-                UploadedBatches::new(FlightData::default(), stream::iter(messages).map(Ok), LIMIT);
+            let rows = UploadedBatches::new(
+                FlightData::default(),
+                stream::iter(messages).map(Ok),
+                LIMIT,
+                &Arc::default(),
+            );
             rows.try_collect::<Vec<_>>()
         };
         assert_eq!(read(messages.clone()).await.unwrap(), [row(vec![7; 1_000])]);
@@ -236,9 +256,14 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_ipc_is_the_clients_fault() {
         let garbage = FlightData::new().with_data_header(b"garbage".to_vec());
-        let error = single_row(UploadedBatches::new(garbage, stream::empty(), LIMIT))
-            .await
-            .unwrap_err();
+        let error = single_row(UploadedBatches::new(
+            garbage,
+            stream::empty(),
+            LIMIT,
+            &Arc::default(),
+        ))
+        .await
+        .unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArgument);
     }
 }

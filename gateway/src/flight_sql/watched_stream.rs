@@ -39,6 +39,8 @@ pub(super) fn watch_stream(
         reader: AtomicWaker::new(),
     });
     let id = listed.id();
+    let span = tracing::info_span!("stream", query_id = %id);
+    listed.begin_trace(&span);
     let (weak_slot, ending) = (Arc::downgrade(&slot), listed.wait_for_end());
     let timer = tokio::spawn(async move {
         let error = tokio::select! {
@@ -54,7 +56,7 @@ pub(super) fn watch_stream(
         listed,
         slot,
         timer,
-        span: tracing::info_span!("stream", query_id = %id),
+        span,
         started: Instant::now(),
         bytes: 0,
     }
@@ -206,6 +208,7 @@ mod tests {
             session: SessionId::new(),
             client: None,
             tag: None,
+            trace: None,
         };
         statements.add(id, issuer, "SELECT 1")
     }

@@ -185,6 +185,7 @@ pub(crate) async fn write_rows(
     parts.statements.begin_commit(query_id)?;
     parts.catalog.commit_write(write, summary).await?;
     abort.parts = None;
+    parts.loads.note_commit(rows);
     Ok(rows)
 }
 
@@ -198,6 +199,7 @@ struct AbortOnDrop {
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         if let Some(parts) = self.parts.take() {
+            parts.loads.note_abort();
             let io = parts.runtimes.io().clone();
             io.spawn(abort(parts, Arc::clone(&self.table), self.write));
         }

@@ -7,9 +7,21 @@ use parking_lot::Mutex;
 use volary_catalog::RelationName;
 use volary_flight_proto::ids::QueryId;
 
-/// The list of running loads. Clones share it.
+/// The list of running loads, and the totals of those that have ended. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct LoadRegistry(Arc<Mutex<HashMap<QueryId, Entry>>>);
+pub struct LoadRegistry {
+    running: Arc<Mutex<HashMap<QueryId, Entry>>>,
+    totals: Arc<LoadTotals>,
+}
+
+/// Totals over all loads that have ended since the gateway's start.
+#[derive(Debug, Default)]
+struct LoadTotals {
+    committed: AtomicU64,
+    aborted: AtomicU64,
+    /// Number of rows of the committed writes.
+    rows: AtomicU64,
+}
 
 #[derive(Debug, Clone)]
 struct Entry {
@@ -46,11 +58,39 @@ struct ListedLoad {
 
 impl Drop for ListedLoad {
     fn drop(&mut self) {
-        self.loads.0.lock().remove(&self.query_id);
+        self.loads.running.lock().remove(&self.query_id);
     }
 }
 
 impl LoadRegistry {
+    /// Counts a committed write of `rows` rows.
+    pub(super) fn note_commit(&self, rows: u64) {
+        self.totals.committed.fetch_add(1, Ordering::Relaxed);
+        self.totals.rows.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Counts an aborted write.
+    pub(super) fn note_abort(&self) {
+        self.totals.aborted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how many writes were committed, how many were aborted, and how many rows the
+    /// committed ones have.
+    pub(crate) fn totals(&self) -> (u64, u64, u64) {
+        let LoadTotals {
+            committed,
+            aborted,
+            rows,
+        } = &*self.totals;
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (load(committed), load(aborted), load(rows))
+    }
+
+    /// Returns the number of running loads.
+    pub(crate) fn running(&self) -> usize {
+        self.running.lock().len()
+    }
+
     /// Adds a load to the list.
     pub fn start(&self, query_id: QueryId, table: &RelationName) -> LoadProgress {
         let rows = Arc::new(AtomicU64::new(0));
@@ -59,7 +99,7 @@ impl LoadRegistry {
             rows: Arc::clone(&rows),
             started: Instant::now(),
         };
-        self.0.lock().insert(query_id, entry);
+        self.running.lock().insert(query_id, entry);
         let listed = ListedLoad {
             loads: self.clone(),
             query_id,
@@ -73,7 +113,7 @@ impl LoadRegistry {
     /// Returns the running loads, the oldest first.
     pub fn all(&self) -> Vec<LoadStatus> {
         let mut all: Vec<_> = self
-            .0
+            .running
             .lock()
             .iter()
             .map(|(query_id, entry)| LoadStatus {

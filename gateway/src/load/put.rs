@@ -14,6 +14,7 @@ use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::mpsc;
+use tracing::Span;
 use uuid::Uuid;
 use volary_catalog::Table;
 use volary_flight_proto::ids::{QueryId, WorkerId, WriteId};
@@ -21,6 +22,7 @@ use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::write::{DESCRIPTOR_LIFETIME, WriteRequest, WriteResult};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_gather::{Window, worker_error};
+use volary_node::traces;
 
 use super::route::{RowSender, message_schema};
 use crate::cluster::Cluster;
@@ -62,6 +64,7 @@ pub fn open(
                 query_id,
                 write,
                 idle,
+                span: Span::current(),
             };
             (sender, Box::pin(stream.put(receiver)) as PutFuture)
         })
@@ -77,6 +80,8 @@ struct PutStream {
     query_id: QueryId,
     write: WriteId,
     idle: Duration,
+    /// The span of the statement, for its trace.
+    span: Span,
 }
 
 impl PutStream {
@@ -92,6 +97,7 @@ impl PutStream {
             stream_id: Uuid::new_v4().to_string(),
             lineage: Some(cluster.lineage_for(worker)),
             owner: self.owner,
+            trace: traces::parent_bytes(&self.span),
         })
     }
 

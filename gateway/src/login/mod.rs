@@ -4,6 +4,8 @@
 
 /// Makes and reads the bearer tokens with which clients continue their sessions.
 mod bearer;
+/// Counts how logins end.
+mod counts;
 /// Runs what takes a lot of memory, so that the allocator keeps little of it.
 mod hash_threads;
 /// Hashes and checks passwords, and remembers those that were right a moment ago.
@@ -26,6 +28,7 @@ use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use crate::config;
 use bearer::BearerTokens;
+use counts::LoginCounts;
 use passwords::MAX_BYTES as MAX_PASSWORD_BYTES;
 pub use passwords::Passwords;
 pub(crate) use passwords::check_new_password;
@@ -113,6 +116,7 @@ pub struct Login {
     /// Sessions that were closed, as long as one of their tokens may be valid. Other gateways do
     /// not know of them.
     closed_sessions: Cache<String, ()>,
+    counts: LoginCounts,
 }
 
 impl Login {
@@ -133,8 +137,14 @@ impl Login {
                 .time_to_live(config.token_lifetime)
                 .build(),
             bearer_tokens: BearerTokens::new(catalog.state().token_key()?, config.token_lifetime),
+            counts: LoginCounts::default(),
             catalog,
         })
+    }
+
+    /// Returns how many logins ended in which way.
+    pub(crate) fn counts(&self) -> &LoginCounts {
+        &self.counts
     }
 
     /// Returns the part of the login that checks and hashes passwords.
@@ -208,7 +218,11 @@ impl Login {
             Credentials::Bearer(token) if BearerTokens::is_bearer_token(token) => {
                 self.identify_by_session(&state, token)
             }
-            Credentials::Bearer(token) => identify_by_token(&state, token),
+            Credentials::Bearer(token) => {
+                let principal = identify_by_token(&state, token);
+                self.counts.add_checked(&principal);
+                principal
+            }
             Credentials::Basic { user, password } => {
                 self.identify_by_password(&state, user, password, peer)
                     .await
@@ -318,7 +332,9 @@ impl Login {
         let origin = Origin::new(name, peer);
         // The throttle comes before the cache of passwords that were right a moment ago. Otherwise,
         // somebody who guesses could find a password in the cache without having to wait.
-        self.throttle.begin_attempt(&origin)?;
+        self.throttle
+            .begin_attempt(&origin)
+            .inspect_err(|_| self.counts.add_throttled())?;
         let is_right = match user {
             Some(user) if self.passwords.was_verified(user, password) => true,
             _ => {
@@ -327,7 +343,10 @@ impl Login {
                     .verify(user.map(AsRef::as_ref), password, origin.address())
                     .await
                     // The password was not checked.
-                    .inspect_err(|_| self.throttle.withdraw_attempt(&origin))?;
+                    .inspect_err(|_| {
+                        self.throttle.withdraw_attempt(&origin);
+                        self.counts.add_throttled();
+                    })?;
                 if !is_right {
                     self.throttle.note_failure(&origin);
                     tracing::warn!(user = name, peer = ?peer, "a login has failed");
@@ -335,13 +354,15 @@ impl Login {
                 is_right
             }
         };
-        match state.access().rights(name) {
+        let checked = match state.access().rights(name) {
             Some(rights) if is_right => {
                 self.throttle.note_success(&origin);
                 Ok(Principal::new(rights))
             }
             _ => Err(wrong_password()),
-        }
+        };
+        self.counts.add_checked(&checked);
+        checked
     }
 }
 

@@ -8,8 +8,10 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use volary_catalog::access::Rights;
 use volary_flight_proto::ids::{QueryId, SessionId};
+use volary_flight_proto::trace::TraceParent;
 use volary_flight_proto::{Error, ErrorCode, SqlState};
 
+use super::totals::StatementTotals;
 use super::work::{Gathers, WorkerStatistics};
 use super::{Issuer, StatementStatus};
 use crate::sql::without_passwords;
@@ -53,6 +55,10 @@ pub(super) struct Entry {
     rows_when_done: OnceLock<u64>,
     fate: Mutex<Fate>,
     ended: CancellationToken,
+    /// The span that the next work on the statement belongs to.
+    trace: Mutex<Option<TraceParent>>,
+    /// Totals over all statements, to which the statement adds.
+    totals: Arc<StatementTotals>,
 }
 
 /// The state that decides whether a statement can still be ended.
@@ -80,8 +86,9 @@ struct Phases {
 }
 
 impl Entry {
-    pub(super) fn new(issuer: Issuer, text: &str) -> Self {
+    pub(super) fn new(issuer: Issuer, text: &str, totals: Arc<StatementTotals>) -> Self {
         Self {
+            trace: Mutex::new(issuer.trace),
             issuer,
             text: listable_text(text),
             started: SystemTime::now(),
@@ -92,6 +99,7 @@ impl Entry {
             rows_when_done: OnceLock::new(),
             fate: Mutex::default(),
             ended: CancellationToken::new(),
+            totals,
         }
     }
 
@@ -102,8 +110,9 @@ impl Entry {
             session: SessionId::new(),
             client: None,
             tag: None,
+            trace: None,
         };
-        Self::new(issuer, "")
+        Self::new(issuer, "", Arc::default())
     }
 
     /// Returns the session that sent the statement.
@@ -114,6 +123,14 @@ impl Entry {
     /// Returns whether a user with these rights may see and end the statement.
     pub(super) fn is_accessible_to(&self, by: &Rights) -> bool {
         self.issuer.is_accessible_to(by)
+    }
+
+    pub(super) fn trace(&self) -> Option<TraceParent> {
+        *self.trace.lock()
+    }
+
+    pub(super) fn set_trace(&self, trace: TraceParent) {
+        *self.trace.lock() = Some(trace);
     }
 
     pub(super) fn set_planned(&self, plan: &Arc<dyn ExecutionPlan>, planned_in: Duration) {
@@ -135,10 +152,12 @@ impl Entry {
 
     pub(super) fn add_sent_bytes(&self, bytes: usize) {
         self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.totals.add_sent_bytes(bytes as u64);
     }
 
     pub(super) fn add_rows(&self, rows: u64) {
         self.rows.fetch_add(rows, Ordering::Relaxed);
+        self.totals.add_sent_rows(rows);
     }
 
     pub(super) fn rows(&self) -> u64 {
@@ -229,6 +248,7 @@ impl Entry {
             sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
             memory_bytes: memory_bytes as u64,
             work,
+            trace_id: self.trace().map(|trace| hex::encode(trace.trace_id)),
         }
     }
 }

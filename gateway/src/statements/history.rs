@@ -49,6 +49,14 @@ impl EndOutcome {
         }
     }
 
+    /// Returns the code of the error, or `None` if the statement finished.
+    pub(super) fn error_code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Finished { .. } => None,
+            Self::Failed { code, .. } => Some(*code),
+        }
+    }
+
     /// Returns the number of rows that were sent or written.
     pub fn rows(&self) -> u64 {
         match self {

@@ -4,6 +4,8 @@
 mod entry;
 /// Keeps the statements that have ended, for system.query_log.
 mod history;
+/// Counts over all statements, for the gateway's metrics.
+mod totals;
 /// Counts the work of the workers for a statement.
 mod work;
 
@@ -19,14 +21,18 @@ use std::time::{Duration, SystemTime};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
+use tracing::Span;
 use volary_flight_proto::ids::{QueryId, SessionId};
+use volary_flight_proto::trace::TraceParent;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::memory::MIN_ENDED_BYTES;
+use volary_node::traces;
 
 use entry::Entry;
 pub use entry::Phase;
 use history::History;
 pub use history::{EndOutcome, EndedStatement};
+pub(crate) use totals::StatementTotals;
 pub use work::WorkerStatistics;
 
 use volary_catalog::access::Rights;
@@ -47,6 +53,8 @@ pub struct Issuer {
     pub client: Option<SocketAddr>,
     /// Tag by which the client will find its statements again. `None` if the client has set none.
     pub tag: Option<String>,
+    /// The span that the statement belongs to, in the client or in an earlier call.
+    pub trace: Option<TraceParent>,
 }
 
 impl Issuer {
@@ -81,6 +89,8 @@ pub struct StatementStatus {
     pub memory_bytes: u64,
     /// The work of the workers for the statement.
     pub work: WorkerStatistics,
+    /// Id of the trace that the statement belongs to, as 32 hexadecimal digits.
+    pub trace_id: Option<String>,
 }
 
 /// The statements of this gateway.
@@ -90,6 +100,7 @@ pub struct Statements {
     /// may be redeemed several times at once.
     by_id: Mutex<HashMap<QueryId, Vec<Arc<Entry>>>>,
     history: History,
+    totals: Arc<StatementTotals>,
 }
 
 impl Statements {
@@ -99,13 +110,19 @@ impl Statements {
         Self {
             by_id: Mutex::default(),
             history: History::new(history_size),
+            totals: Arc::default(),
         }
+    }
+
+    /// Returns the totals over all statements.
+    pub(crate) fn totals(&self) -> &Arc<StatementTotals> {
+        &self.totals
     }
 
     /// Lists a statement in the phase of planning. It is listed until the returned value is
     /// dropped.
     pub fn add(self: &Arc<Self>, id: QueryId, issuer: Issuer, text: &str) -> ListedStatement {
-        let entry = Arc::new(Entry::new(issuer, text));
+        let entry = Arc::new(Entry::new(issuer, text, Arc::clone(&self.totals)));
         let mut by_id = self.by_id.lock();
         by_id.entry(id).or_default().push(Arc::clone(&entry));
         drop(by_id);
@@ -275,6 +292,15 @@ impl ListedStatement {
         }
     }
 
+    /// Makes the statement's work in `span`, which was just created, a part of the trace that the
+    /// statement belongs to. Later calls of the statement continue `span`.
+    pub(crate) fn begin_trace(&self, span: &Span) {
+        traces::continue_from(span, self.entry.trace());
+        if let Some(trace) = traces::parent_of(span) {
+            self.entry.set_trace(trace);
+        }
+    }
+
     /// Counts bytes that the client was sent.
     pub(crate) fn add_sent_bytes(&self, bytes: usize) {
         self.entry.add_sent_bytes(bytes);
@@ -310,6 +336,8 @@ impl ListedStatement {
             return;
         }
         let status = self.entry.status(self.id);
+        let totals = &self.statements.totals;
+        totals.add_ended(&status, outcome.error_code());
         self.statements
             .history
             .add(EndedStatement { status, outcome });
@@ -395,6 +423,7 @@ mod tests {
             session: SessionId::new(),
             client: None,
             tag: None,
+            trace: None,
         }
     }
 

@@ -20,6 +20,7 @@ impl SystemTable for Queries {
             status.issuer.client.map(|client| client.to_string())
         }),
         Column::optional_text("query_tag", |status| status.issuer.tag.clone()),
+        Column::optional_text("trace_id", |status| status.trace_id.clone()),
         Column::text("state", |status| status.phase.name().to_owned()),
         Column::text("statement", |status| status.text.clone()),
         Column::time("started", |status| timestamp(status.started)),

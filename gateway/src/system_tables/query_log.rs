@@ -23,6 +23,7 @@ impl SystemTable for QueryLog {
             client.map(|client| client.to_string())
         }),
         Column::optional_text("query_tag", |ended| ended.status.issuer.tag.clone()),
+        Column::optional_text("trace_id", |ended| ended.status.trace_id.clone()),
         Column::text("outcome", |ended| ended.outcome.name().to_owned()),
         Column::text("statement", |ended| ended.status.text.clone()),
         Column::time("started", |ended| timestamp(ended.status.started)),

@@ -5,7 +5,6 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use volary_flight_proto::{Error, Result};
 
 use super::Config;
-use crate::data_dir::NodeRole;
 
 /// The contents of the files that the TLS settings name.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,10 +33,11 @@ impl std::fmt::Debug for File {
 }
 
 impl Files {
-    pub(super) fn read(role: NodeRole, config: &Config) -> Result<Self> {
+    /// Reads the files that the settings `[<section>.tls]` name.
+    pub(super) fn read(section: &str, config: &Config) -> Result<Self> {
         let read = |key: &str, path: &Option<PathBuf>| {
             let path = path.as_ref();
-            path.map(|path| File::read(format!("{role}.tls.{key}"), path))
+            path.map(|path| File::read(format!("{section}.tls.{key}"), path))
                 .transpose()
         };
         let certificate = read("certificate", &config.certificate)?;

@@ -2,6 +2,8 @@
 //! nodes over TLS only, and trusts only certificates that these authorities have signed.
 //! Certificates and authorities are loaded again when their files change.
 
+/// Finds out when certificates expire.
+mod expiry;
 /// Reads the files of certificates and keys.
 mod files;
 /// Decides from a peer's certificate whether the peer is a node.
@@ -23,6 +25,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use volary_flight_proto::{Error, Result};
 
 use crate::data_dir::NodeRole;
+pub use expiry::CertificateFiles;
 use files::Files;
 pub use peer_kind::PeerKind;
 pub(crate) use rustls_config::ServerSide;
@@ -135,7 +138,30 @@ impl Tls {
     /// files.
     pub fn load(role: NodeRole, config: &Config) -> Result<Self> {
         config.validate(role)?;
-        let files = Files::read(role, config)?;
+        Self::load_section(role.to_string(), role, config)
+    }
+
+    /// Reads the files of the listener for monitoring systems, which need not show certificates.
+    /// Must be called within the I/O runtime.
+    ///
+    /// # Errors
+    /// Those of [`Self::load`].
+    pub(crate) fn load_for_operations(
+        certificate: Option<PathBuf>,
+        key: Option<PathBuf>,
+    ) -> Result<Self> {
+        let config = Config {
+            certificate,
+            key,
+            ..Config::default()
+        };
+        Self::load_section("operations".to_owned(), NodeRole::Gateway, &config)
+    }
+
+    /// Reads the files that the settings `[<section>.tls]` name, for a listener that accepts peers
+    /// as a node of this role does.
+    fn load_section(section: String, role: NodeRole, config: &Config) -> Result<Self> {
+        let files = Files::read(&section, config)?;
         let swappable = |server: ServerSide| ServerTls(Arc::new(ArcSwap::from_pointee(server)));
         let name = config.node_name.clone().map(ServerName::try_from);
         let name = name.transpose().ok().flatten();
@@ -148,6 +174,7 @@ impl Tls {
         let mut watching = JoinSet::new();
         if server.is_some() || client.is_some() {
             let watch = Watch {
+                section,
                 role,
                 config: config.clone(),
                 server: server.clone(),
@@ -185,6 +212,7 @@ impl Tls {
 /// Watches the files and loads their new content. If that cannot be used, it logs the error once
 /// and keeps the previous content.
 struct Watch {
+    section: String,
     role: NodeRole,
     config: Config,
     server: Option<ServerTls>,
@@ -197,8 +225,8 @@ impl Watch {
         let mut last_error = String::new();
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
-            let (role, config) = (self.role, self.config.clone());
-            let read = tokio::task::spawn_blocking(move || Files::read(role, &config)).await;
+            let (section, config) = (self.section.clone(), self.config.clone());
+            let read = tokio::task::spawn_blocking(move || Files::read(&section, &config)).await;
             let Ok(read) = read else { continue };
             match read.and_then(|files| self.apply_changes(&current, files)) {
                 Ok(None) => {}

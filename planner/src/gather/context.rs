@@ -8,6 +8,7 @@ use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_gather::Peers;
 
+use super::run_span::RunSpan;
 use crate::gather::config::Gather;
 use volary_catalog::Table;
 
@@ -38,6 +39,8 @@ pub struct QueryContext {
     pub memory: usize,
     /// Says whether workers report their plans with metrics.
     pub with_plan_metrics: bool,
+    /// The span in which the query is planned or runs.
+    pub span: RunSpan,
 }
 
 impl QueryContext {

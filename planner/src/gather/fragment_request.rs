@@ -140,6 +140,7 @@ impl FragmentRequest {
             schema: self.spec.plan().schema(),
             announced: announced.cloned(),
             reports: self.reports.clone(),
+            span: query.span.gather(query.query_id, self.spec.worker_count()),
         };
         Ok(spec.with_flow(flow))
     }

@@ -8,12 +8,14 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use prost::Message;
+use tracing::Span;
 use volary_exec::buckets::Buckets;
 use volary_flight_proto::Error;
 use volary_flight_proto::fragment::{FragmentId, HashBuckets, Relayed};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_gather::WorkerTarget;
+use volary_node::traces;
 
 use super::context::QueryContext;
 use super::relay_plan::RelayPlan;
@@ -234,6 +236,7 @@ impl FragmentSpec {
             None => self.encode_plan(query, &self.plan, batch_rows)?,
         };
         let tables = ScannedTables::from_fragment(&self.plan, &query.tables)?;
+        let trace = traces::parent_bytes(&Span::current());
         let part = |target: &WorkerTarget| FragmentTicket {
             query_id: Bytes::copy_from_slice(query.query_id.0.as_bytes()),
             cluster: query.peers.cluster_id().short(),
@@ -246,6 +249,7 @@ impl FragmentSpec {
             lineage: Some(query.lineage),
             counted: query.counted_writes.clone(),
             owner: query.owner,
+            trace: trace.clone(),
             ..FragmentTicket::default()
         };
         Ok(targets.iter().map(part).collect())

@@ -14,6 +14,8 @@ mod fragment_request;
 mod fragment_spec;
 /// Chooses the workers that merge the rows of the others for the gateway.
 pub(crate) mod relay_plan;
+/// Names the span that a query's gathers are below in its trace.
+mod run_span;
 /// Narrows scans with filters that are known only while a query runs.
 pub(crate) mod runtime_filter;
 /// Adds the catalog's tallies to the shards that workers are to read.
@@ -23,4 +25,5 @@ pub use context::QueryContext;
 pub use exec::GatherExec;
 pub(crate) use exec::merged_properties;
 pub use fragment_spec::PreparedFragment;
+pub use run_span::RunSpan;
 pub use volary_gather::WorkerTarget;

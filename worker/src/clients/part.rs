@@ -8,11 +8,14 @@ use volary_exec::client_rows::{CLIENT_BATCH_BYTES, ClientMessages, client_messag
 use volary_flight_proto::direct::DirectTicket;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::ticket::FragmentTicket;
+use volary_flight_proto::trace::TraceParent;
 use volary_flight_proto::{Error, Result, ipc};
 use volary_node::deadline::Deadline;
+use volary_node::traces;
 
 use crate::context::WorkerContext;
 use crate::fragment::run;
+use crate::totals::{CountedMessages, FragmentKind};
 
 /// The part of a result that a ticket asks for, and its deadline.
 pub(super) struct ResultPart {
@@ -63,12 +66,14 @@ impl ResultPart {
             user: client,
         } = self;
         let span = tracing::info_span!("part", %query_id, worker = %context.id);
+        traces::continue_from(&span, TraceParent::from_bytes(&ticket.trace));
         let fragment = context
             .fragment_cache
             .ticket_fragment(&ticket)?
             .ok_or_else(|| {
                 Error::invalid("the ticket for a part of the rows does not contain its fragment")
             })?;
+        let totals = Arc::clone(&context.totals);
         let error_context = format!("query {query_id}: worker {}", context.id);
         let running_rows = run::run_for_client(context, ticket, fragment, client, deadline.limit());
         let started = running_rows.instrument(span.clone());
@@ -83,7 +88,8 @@ impl ResultPart {
                     tracing::info!(error = format_args!("{error:#}"), "part failed");
                 });
             });
-        Ok(client_messages(announced, rows))
+        let messages = client_messages(announced, rows);
+        Ok(CountedMessages::new(messages, FragmentKind::Client, &totals).boxed())
     }
 }
 

@@ -13,7 +13,7 @@ use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 use volary_gather::members::{Members, MembersExec};
 use volary_gather::report::StreamReports;
 use volary_gather::request::RequestSpec;
-use volary_gather::{FragmentHolders, GatherLimits, Peers, Window, WorkerTarget};
+use volary_gather::{FragmentHolders, GatherLimits, GatherTotals, Peers, Window, WorkerTarget};
 use volary_node::channel::NodeClient;
 
 use crate::context::WorkerContext;
@@ -119,6 +119,7 @@ impl MemberRelay {
             parameters: self.parameters.clone(),
             schema: Arc::clone(&schema),
             reports: self.reports.clone(),
+            span: tracing::debug_span!("gather", query_id = %self.query_id, workers = self.members.len()),
         };
         // The memory is divided by the number of fragments that relay now. The places limit this
         // number, so that each fragment leaves the others their part.
@@ -205,5 +206,9 @@ impl Peers for MemberPeers {
 
     fn fragment_holders(&self, fragment: FragmentId) -> Arc<FragmentHolders> {
         self.context.known_fragments.holders(fragment)
+    }
+
+    fn totals(&self) -> &GatherTotals {
+        &self.context.gather_totals
     }
 }

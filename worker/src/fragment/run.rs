@@ -25,11 +25,12 @@ use volary_exec::batches::CoalesceBytes;
 use volary_exec::buckets::Buckets;
 use volary_exec::client_rows::client_rows;
 use volary_exec::reserve_outgoing;
-use volary_exec::run::{display_with_metrics, make_runnable};
+use volary_exec::run::{display_with_metrics, make_runnable, record_operators};
 use volary_flight_proto::fragment::Fragment;
 use volary_flight_proto::frame::{EndOfStream, Frame};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::ticket::FragmentTicket;
+use volary_flight_proto::trace::TraceParent;
 use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 use volary_gather::members::MembersExec;
 use volary_gather::merge::BucketMergeExec;
@@ -37,6 +38,7 @@ use volary_gather::report::StreamReports;
 use volary_node::admission::{Admission, RunPlace};
 use volary_node::held_stream::HeldStream;
 use volary_node::runtimes::{CpuStream, PlanOwner};
+use volary_node::traces;
 
 use super::bind::{Binder, TicketBindings};
 use super::bucket_order::{BucketOrder, Outlines, execute_in_bucket_order};
@@ -49,6 +51,7 @@ use super::running::ListedFragment;
 use crate::config::CLIENT_TIMEOUT;
 use crate::context::WorkerContext;
 use crate::storage::Segment;
+use crate::totals::{CountedMessages, FragmentKind, WorkerTotals};
 
 /// Size at which the encoder splits a message, in bytes. It is larger than any batch, because
 /// batches get their size before they are encoded.
@@ -80,6 +83,7 @@ pub(crate) fn run_for_gateway(
 ) -> Result<KeepAliveStream> {
     let query_id = ticket.query_id()?;
     let span = tracing::info_span!("fragment", %query_id, worker = %context.id);
+    traces::continue_from(&span, TraceParent::from_bytes(&ticket.trace));
     let Some(ticket_fragment) = context.fragment_cache.ticket_fragment(&ticket)? else {
         span.in_scope(|| {
             tracing::debug!("the fragment is not cached: the gateway is asked to send it");
@@ -88,10 +92,17 @@ pub(crate) fn run_for_gateway(
         return Ok(KeepAliveStream::new(question, Duration::MAX));
     };
     let interval = ticket_fragment.keep_alive();
+    let kind = if ticket_fragment.relays() {
+        FragmentKind::Relay
+    } else {
+        FragmentKind::Shards
+    };
+    let totals = Arc::clone(&context.totals);
     let started = start(context, ticket, ticket_fragment, Instant::now())
         .inspect_err(|error| tracing::info!(error = format_args!("{error:#}"), "fragment failed"))
         .instrument(span);
-    let messages = started.map_err(Status::from).try_flatten_stream();
+    let messages = Box::pin(started.map_err(Status::from).try_flatten_stream());
+    let messages = CountedMessages::new(messages, kind, &totals);
     Ok(KeepAliveStream::new(messages, interval))
 }
 
@@ -115,7 +126,8 @@ async fn start(
     } else {
         &context.fragment_admission
     };
-    let place = wait_for_place(&context, admission, ticket.owner).await?;
+    let waiting = wait_for_place(&context, admission, ticket.owner);
+    let place = waiting.instrument(tracing::debug_span!("queue")).await?;
     let options = StreamOptions {
         arrived,
         queued: arrived.elapsed(),
@@ -126,7 +138,8 @@ async fn start(
     };
     let runtimes = context.runtimes.of_user(ticket.owner);
     let work = async move {
-        let fragment = bind(&context, ticket, ticket_fragment)?;
+        let fragment =
+            tracing::debug_span!("bind").in_scope(|| bind(&context, ticket, ticket_fragment))?;
         stream(&context, fragment, options)
     };
     runtimes.on_cpu(work.in_current_span()).await
@@ -189,6 +202,9 @@ pub(crate) async fn run_for_client(
         let rows = ClientRows {
             schema: rows.schema(),
             rows: HeldStream::new(rows, held),
+            totals: Arc::clone(&context.totals),
+            plan: Arc::clone(&fragment.plan),
+            span: Span::current(),
         };
         // A client that reads nothing does not poll the stream, so the deadline of its call cannot
         // end the fragment. This timeout ends it.
@@ -204,6 +220,15 @@ pub(crate) async fn run_for_client(
 struct ClientRows {
     schema: SchemaRef,
     rows: HeldStream<SendableRecordBatchStream, HeldForClient>,
+    totals: Arc<WorkerTotals>,
+    plan: Arc<dyn ExecutionPlan>,
+    span: Span,
+}
+
+impl Drop for ClientRows {
+    fn drop(&mut self) {
+        record_operators(&self.plan, &self.span);
+    }
 }
 
 /// The resources that are held until the rows for a client end or are dropped.
@@ -224,7 +249,11 @@ impl Stream for ClientRows {
     type Item = std::result::Result<RecordBatch, DataFusionError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.rows.poll_next_unpin(cx)
+        let next = ready!(self.rows.poll_next_unpin(cx));
+        if let Some(Ok(batch)) = &next {
+            self.totals.add_sent_rows(batch.num_rows());
+        }
+        Poll::Ready(next)
     }
 }
 
@@ -401,10 +430,13 @@ fn stream(
         .runtimes
         .stream_on_cpu(sized, READER_TIMEOUT, fragment.stop_guard);
     let sent_counter = SentCounter::default();
-    let counts = sent_counter.clone();
+    let (counts, totals) = (sent_counter.clone(), Arc::clone(&context.totals));
     let counted_rows = computed
         .map_err(|error| FlightError::Tonic(Box::new(Error::from(error).into())))
-        .inspect_ok(move |batch| counts.add(batch.num_rows(), options.arrived));
+        .inspect_ok(move |batch| {
+            counts.add(batch.num_rows(), options.arrived);
+            totals.add_sent_rows(batch.num_rows());
+        });
     let encoder = FlightDataEncoderBuilder::new()
         .with_schema(schema)
         .with_max_flight_data_size(NO_SPLIT_BYTES)
@@ -533,6 +565,7 @@ impl Stream for FragmentStream {
 
 impl Drop for FragmentStream {
     fn drop(&mut self) {
+        record_operators(&self.plan, &self.span);
         if !self.has_ended {
             self.span
                 .in_scope(|| tracing::debug!("the fragment was dropped before its end"));

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -43,6 +43,8 @@ pub(super) struct QuestionStats {
     pub(super) count: u64,
     /// Interval at which the gateway has said that it will ask.
     pub(super) interval: Duration,
+    /// Time of the last question, or of the start of the worker.
+    last: Instant,
 }
 
 impl Reporter {
@@ -57,6 +59,7 @@ impl Reporter {
                 stats: QuestionStats {
                     count: 0,
                     interval: question_interval,
+                    last: Instant::now(),
                 },
                 failure_log: FailureLog::new("reporting to the gateway"),
             }),
@@ -70,6 +73,7 @@ impl Reporter {
     pub async fn answer(&self, question: Report, lineage: Option<Lineage>) -> Bytes {
         {
             let mut questions = self.questions.lock();
+            questions.stats.last = Instant::now();
             questions.stats.count = questions.stats.count.wrapping_add(1);
             questions.stats.interval = Duration::from_millis(u64::from(question.next_ms));
             questions.failure_log.record(None);
@@ -115,6 +119,16 @@ impl Reporter {
     /// Returns the id of this start of the worker.
     pub(crate) fn instance(&self) -> &str {
         &self.instance
+    }
+
+    /// Returns the time since the last question of a gateway, or since the start of the worker.
+    pub(crate) fn since_last_question(&self) -> Duration {
+        self.questions.lock().stats.last.elapsed()
+    }
+
+    /// Returns whether the worker is about to stop.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
 
     pub(super) fn question_stats(&self) -> QuestionStats {

@@ -11,7 +11,7 @@ use volary_flight_proto::ids::{ClusterId, QueryId, WorkerId};
 use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::seal::{Key, Sealer};
 use volary_gather::connections::ConnectionOptions;
-use volary_gather::{KnownFragments, WorkerConnections};
+use volary_gather::{GatherTotals, KnownFragments, WorkerConnections};
 use volary_node::DataDir;
 use volary_node::admission::{Admission, RunPlace};
 use volary_node::data_dir::NodeRole;
@@ -82,6 +82,8 @@ fn worker_with(execution: ExecutionConfig) -> Worker {
             runtimes.handles().io().clone(),
         ),
         known_fragments: KnownFragments::default(),
+        totals: Arc::default(),
+        gather_totals: GatherTotals::default(),
         client_admission: Admission::new("parts that clients fetch", 1, 1),
         clients_uri: String::new(),
         tls: None,

@@ -94,6 +94,10 @@ pub struct StorageTotals {
     pub bytes: u64,
     /// The highest write that has a file; `None` if there is no file.
     pub max_write: Option<WriteId>,
+    /// Number of shards that have ever had rows.
+    pub shards: u64,
+    /// Number of segments that are known to be damaged or missing.
+    pub damaged: u64,
 }
 
 /// Result of processing a gateway's list of garbage.
@@ -161,6 +165,11 @@ impl Storage {
             }
             (None, _) => Ok(Vec::new()),
         }
+    }
+
+    /// Returns the number of running streams of rows.
+    pub(crate) fn running_writes(&self) -> usize {
+        self.0.tombstones.running()
     }
 
     /// Registers a running stream of rows of a write. As long as the returned guard lives, an abort
@@ -318,9 +327,11 @@ impl Storage {
             totals.segments += 1;
             totals.rows += segment.rows();
             totals.bytes += segment.bytes();
+            totals.damaged += u64::from(segment.is_damaged());
         });
         let tables = self.0.tables.read();
         totals.max_write = tables.values().filter_map(|table| table.max_write()).max();
+        totals.shards = tables.values().map(|table| table.shards()).sum();
         totals
     }
 

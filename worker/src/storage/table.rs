@@ -90,6 +90,11 @@ impl Table {
         }
     }
 
+    /// Returns the number of shards that have ever had rows.
+    pub(super) fn shards(&self) -> u64 {
+        self.shards.read().len() as u64
+    }
+
     /// Returns the highest write that has a file.
     pub(super) fn max_write(&self) -> Option<WriteId> {
         let shards = self.shards.read();

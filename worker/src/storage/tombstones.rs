@@ -108,6 +108,11 @@ impl Tombstones {
         })
     }
 
+    /// Returns the number of running streams of rows.
+    pub(super) fn running(&self) -> usize {
+        self.0.lock().running.values().sum()
+    }
+
     /// Refuses a table that was dropped.
     ///
     /// # Errors

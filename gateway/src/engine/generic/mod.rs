@@ -36,7 +36,7 @@ use dependencies::PlanDependencies;
 use plan_attempt::PlanAttempt;
 use volary_catalog::access::Rights;
 use volary_catalog::{CatalogState, Table};
-use volary_planner::gather::QueryContext;
+use volary_planner::gather::{QueryContext, RunSpan};
 use volary_planner::generic_plan::GenericPlan;
 
 use super::context::StatementContext;
@@ -269,6 +269,7 @@ impl MatchingPlan {
             counted_writes: None,
             lineage: self.lineage,
             tables: self.tables.clone(),
+            span: RunSpan::current(),
             ..QueryContext::clone(&generic.context)
         });
         let config = generic.config.clone().with_extension(query_context);

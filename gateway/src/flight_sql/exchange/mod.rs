@@ -111,7 +111,10 @@ impl FlightSql {
             session = %call.session.engine.id(),
             user = call.principal.name(),
         );
-        let rows = UploadedBatches::new(first, messages, self.config.query.message_limit());
+        listed.begin_trace(&span);
+        let limit = self.config.query.message_limit();
+        let totals = self.engine.statements().totals();
+        let rows = UploadedBatches::new(first, messages, limit, totals);
         let beginning = async {
             match request {
                 ExchangeRequest::Ingest(ingest) => {

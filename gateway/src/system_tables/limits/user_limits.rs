@@ -91,6 +91,7 @@ mod tests {
             session: SessionId::new(),
             client: None,
             tag: None,
+            trace: None,
         };
         statements.add(QueryId::new(), issuer, "SELECT 1")
     }

@@ -1,0 +1,200 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use volary_node::admission::Admission;
+use volary_node::metrics::{Metric, Samples};
+use volary_node::operations::{NodeResources, ObservedNode};
+use volary_node::tls::CertificateFiles;
+
+use crate::context::WorkerContext;
+use crate::membership::Reporter;
+use crate::totals::FragmentKind;
+
+const FRAGMENTS: Metric = Metric::counter(
+    "volary_fragments_total",
+    &["node", "kind", "outcome"],
+    "Fragments that ended, by kind (`shards`, `relay`, `client`) and outcome (`ok`, or the code of the error).",
+);
+const FRAGMENT_DURATION: Metric = Metric::histogram(
+    "volary_fragment_duration_seconds",
+    &["node"],
+    "Time from the arrival of a ticket to the end of its fragment.",
+);
+const FRAGMENTS_RUNNING: Metric = Metric::gauge(
+    "volary_fragments_running",
+    &["node", "kind"],
+    "Fragments that run now.",
+);
+const FRAGMENTS_WAITING: Metric = Metric::gauge(
+    "volary_fragments_waiting",
+    &["node", "kind"],
+    "Fragments that wait for a place.",
+);
+const FRAGMENTS_LIMIT: Metric = Metric::gauge(
+    "volary_fragments_running_limit",
+    &["node", "kind"],
+    "Number of places for running fragments (`worker.execution.max_running`).",
+);
+const SENT_ROWS: Metric = Metric::counter(
+    "volary_fragment_sent_rows_total",
+    &["node"],
+    "Rows that fragments have sent.",
+);
+const SENT_BYTES: Metric = Metric::counter(
+    "volary_fragment_sent_bytes_total",
+    &["node"],
+    "Bytes of rows that fragments have sent, as encoded.",
+);
+const RECEIVED_ROWS: Metric = Metric::counter(
+    "volary_received_rows_total",
+    &["node"],
+    "Rows that arrived to be stored.",
+);
+const RECEIVED_BYTES: Metric = Metric::counter(
+    "volary_received_bytes_total",
+    &["node"],
+    "Bytes of rows that arrived to be stored, as encoded.",
+);
+const SHARDS: Metric = Metric::gauge(
+    "volary_shards",
+    &["node"],
+    "Shards that have had rows on this worker.",
+);
+const SEGMENTS: Metric = Metric::gauge("volary_segments", &["node"], "Segments on disk.");
+const SEGMENT_ROWS: Metric = Metric::gauge(
+    "volary_segment_rows",
+    &["node"],
+    "Rows of the segments on disk, whether queries see them or not.",
+);
+const SEGMENT_BYTES: Metric = Metric::gauge(
+    "volary_segment_bytes",
+    &["node"],
+    "Size of the segments on disk.",
+);
+const WRITES: Metric = Metric::gauge(
+    "volary_writes_in_progress",
+    &["node"],
+    "Streams of rows that are being received and stored.",
+);
+const SCRUBBED_BYTES: Metric = Metric::counter(
+    "volary_scrubbed_bytes_total",
+    &["node"],
+    "Bytes of segments that were compared with their checksums in the background.",
+);
+const DAMAGED: Metric = Metric::gauge(
+    "volary_damaged_segments",
+    &["node"],
+    "Segments that are known to be damaged or missing.",
+);
+const LAST_QUESTION: Metric = Metric::gauge(
+    "volary_gateway_last_question_seconds",
+    &["node"],
+    "Time since a gateway last asked the worker for its report.",
+);
+
+/// The metrics that only workers have.
+pub const METRICS: &[Metric] = &[
+    FRAGMENTS,
+    FRAGMENT_DURATION,
+    FRAGMENTS_RUNNING,
+    FRAGMENTS_WAITING,
+    FRAGMENTS_LIMIT,
+    SENT_ROWS,
+    SENT_BYTES,
+    RECEIVED_ROWS,
+    RECEIVED_BYTES,
+    SHARDS,
+    SEGMENTS,
+    SEGMENT_ROWS,
+    SEGMENT_BYTES,
+    WRITES,
+    SCRUBBED_BYTES,
+    DAMAGED,
+    LAST_QUESTION,
+];
+
+/// A worker as monitoring systems see it.
+#[derive(Debug)]
+pub(crate) struct WorkerObserver {
+    context: Arc<WorkerContext>,
+    reporter: Arc<Reporter>,
+    resources: NodeResources,
+}
+
+impl WorkerObserver {
+    pub(crate) fn new(
+        context: Arc<WorkerContext>,
+        reporter: Arc<Reporter>,
+        data_dir: &Path,
+    ) -> Self {
+        let resources = NodeResources {
+            runtime_env: Arc::clone(&context.runtime_env),
+            memory_limit_bytes: context.config.memory.limit.bytes(),
+            data_dir: data_dir.to_owned(),
+            certificates: CertificateFiles::of(&context.config.tls),
+        };
+        Self {
+            context,
+            reporter,
+            resources,
+        }
+    }
+
+    fn admission(&self, kind: FragmentKind) -> &Admission {
+        match kind {
+            FragmentKind::Shards => &self.context.fragment_admission,
+            FragmentKind::Relay => &self.context.relay_admission,
+            FragmentKind::Client => &self.context.client_admission,
+        }
+    }
+}
+
+impl ObservedNode for WorkerObserver {
+    fn name(&self) -> String {
+        self.context.id.to_string()
+    }
+
+    fn why_not_ready(&self) -> Option<String> {
+        let is_draining = self.reporter.is_draining();
+        is_draining.then(|| "the worker is about to stop".to_owned())
+    }
+
+    fn collect(&self, samples: &mut Samples) {
+        let (context, node) = (&self.context, self.name());
+        let labels = || [("node", node.clone())];
+        let reserved = context.runtime_env.memory_pool.reserved();
+        self.resources.collect(&node, reserved, samples);
+        context.gather_totals.collect(&node, samples);
+        let limit = context.config.execution.max_running;
+        for kind in FragmentKind::ALL {
+            let labels = || [("node", node.clone()), ("kind", kind.name().to_owned())];
+            let admission = self.admission(kind);
+            samples.gauge(FRAGMENTS_RUNNING, labels(), admission.running() as f64);
+            samples.gauge(FRAGMENTS_WAITING, labels(), admission.waiting() as f64);
+            samples.gauge(FRAGMENTS_LIMIT, labels(), limit as f64);
+            for (outcome, count) in context.totals.outcomes(kind).all() {
+                let [node, kind] = labels();
+                samples.counter(FRAGMENTS, [node, kind, ("outcome", outcome)], count);
+            }
+        }
+        samples.histogram(FRAGMENT_DURATION, labels(), &context.totals.durations);
+        let (rows, bytes) = context.totals.sent();
+        samples.counter(SENT_ROWS, labels(), rows);
+        samples.counter(SENT_BYTES, labels(), bytes);
+        let (rows, bytes) = context.totals.received();
+        samples.counter(RECEIVED_ROWS, labels(), rows);
+        samples.counter(RECEIVED_BYTES, labels(), bytes);
+        let stored = context.storage.totals();
+        samples.gauge(SHARDS, labels(), stored.shards as f64);
+        samples.gauge(SEGMENTS, labels(), stored.segments as f64);
+        samples.gauge(SEGMENT_ROWS, labels(), stored.rows as f64);
+        samples.gauge(SEGMENT_BYTES, labels(), stored.bytes as f64);
+        samples.gauge(DAMAGED, labels(), stored.damaged as f64);
+        let writes = context.storage.running_writes();
+        samples.gauge(WRITES, labels(), writes as f64);
+        let scrubbed = context.totals.scrubbed_bytes();
+        samples.counter(SCRUBBED_BYTES, labels(), scrubbed);
+        let since = self.reporter.since_last_question();
+        samples.gauge(LAST_QUESTION, labels(), since.as_secs_f64());
+    }
+}
