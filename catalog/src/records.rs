@@ -128,6 +128,9 @@ pub struct WorkerRecord {
     pub version: String,
     /// Time of the first join, in milliseconds since 1970.
     pub joined_at_ms: i64,
+    /// The zone of the worker when it last joined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
 }
 
 /// A schema that a user has created: a set of names of tables, views and saved queries.
