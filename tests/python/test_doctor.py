@@ -87,16 +87,15 @@ def doctor(
     return report
 
 
-def worker(directory: Path, *arguments: str | Path, settings: Mapping[str, str] | None = None) -> Report:
-    """Checks a worker with a data directory of its own and a free port, without the network."""
-    return doctor(
-        "worker",
-        "--offline",
-        "--listen=127.0.0.1:0",
-        f"--data-dir={directory / 'data'}",
-        *arguments,
-        settings=settings,
-    )
+def worker(
+    directory: Path,
+    *arguments: str | Path,
+    listen: str = "127.0.0.1:0",
+    settings: Mapping[str, str] | None = None,
+) -> Report:
+    """Checks a worker with a data directory of its own, without the network."""
+    places = [f"--listen={listen}", f"--data-dir={directory / 'data'}"]
+    return doctor("worker", "--offline", *places, *arguments, settings=settings)
 
 
 @pytest.fixture
@@ -160,12 +159,12 @@ def test_a_node_that_others_reach_needs_a_secret(tmp_path: Path) -> None:
 
 def test_a_worker_that_listens_everywhere_must_say_where_it_is_reached(tmp_path: Path) -> None:
     settings = {"VOLARY_SECRET": SECRET}
-    report = worker(tmp_path, "--listen=0.0.0.0:0", settings=settings)
+    report = worker(tmp_path, listen="0.0.0.0:0", settings=settings)
     check = report.one("advertised address")
     assert report.failed() == {"advertised address"}
     assert check.advice is not None
     assert check.advice.startswith("set worker.advertise to a host:port")
-    assert worker(tmp_path, "--listen=0.0.0.0:0", "--advertise=w.example:7200", settings=settings).code == 0
+    assert worker(tmp_path, "--advertise=w.example:7200", listen="0.0.0.0:0", settings=settings).code == 0
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
@@ -183,12 +182,12 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 
 def test_two_addresses_of_a_worker_cannot_be_one(tmp_path: Path, gateway_port: str) -> None:
     settings = {"VOLARY_WORKER__CLIENTS__LISTEN": gateway_port}
-    report = worker(tmp_path, f"--listen={gateway_port}", settings=settings)
+    report = worker(tmp_path, listen=gateway_port, settings=settings)
     assert report.failed() == {"listen address of clients"}
 
 
 def test_an_address_of_another_machine_is_named(tmp_path: Path) -> None:
-    report = worker(tmp_path, "--listen=192.0.2.1:7200", settings={"VOLARY_SECRET": SECRET})
+    report = worker(tmp_path, listen="192.0.2.1:7200", settings={"VOLARY_SECRET": SECRET})
     assert report.failed() == {"listen address"}
     assert "this machine has no such address" in report.one("listen address").found
 
@@ -234,9 +233,7 @@ def test_a_full_volume_is_named(tmp_path: Path) -> None:
     volume.mkdir()
     # dd fails when the volume is full, which is what it is for.
     through = unshared("-o size=256k", volume, f'{{ dd if=/dev/zero of="{volume}/lost+found" 2>/dev/null || true; }}')
-    report = doctor(
-        "worker", "--offline", "--listen=127.0.0.1:0", f"--data-dir={volume}", through=through
-    )
+    report = doctor("worker", "--offline", "--listen=127.0.0.1:0", f"--data-dir={volume}", through=through)
     check = report.one("data directory")
     assert report.failed() == {"data directory"}
     assert check.found.startswith(f"cannot write to {volume}: the disk is full")
@@ -253,9 +250,7 @@ def test_a_read_only_volume_is_named(tmp_path: Path) -> None:
         (volume, f"cannot write to {volume}: Read-only file system"),
         (volume / "node", f"cannot create {volume / 'node'}, because {volume} cannot be written to"),
     ):
-        report = doctor(
-            "worker", "--offline", "--listen=127.0.0.1:0", f"--data-dir={data_dir}", through=through
-        )
+        report = doctor("worker", "--offline", "--listen=127.0.0.1:0", f"--data-dir={data_dir}", through=through)
         assert report.failed() == {"data directory", "disk"}
         assert report.one("data directory").found.startswith(found)
         assert report.one("disk").found == f"the file system of {volume} is read-only"
@@ -266,9 +261,7 @@ def test_a_disk_that_takes_no_file_of_some_size_is_named(tmp_path: Path) -> None
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
-    report = doctor(
-        "worker", "--offline", "--listen=127.0.0.1:0", f"--data-dir={tmp_path / 'data'}", before=limit
-    )
+    report = doctor("worker", "--offline", "--listen=127.0.0.1:0", f"--data-dir={tmp_path / 'data'}", before=limit)
     assert report.failed() == {"data directory"}
     assert "File too large" in report.one("data directory").found
 
@@ -361,9 +354,11 @@ def test_a_certificate_of_the_future_points_at_the_clock(tmp_path: Path) -> None
     day_s = 86_400
     start, end = (time.strftime("%y%m%d%H%M%SZ", time.gmtime(time.time() + days * day_s)) for days in (2, 90))
     subprocess.run(
-        ["openssl", "ca", "-batch", "-notext", "-config", directory / "ca.conf", "-extensions", "node"]
-        + ["-cert", directory / "authority.pem", "-keyfile", directory / "authority.key"]
-        + ["-startdate", start, "-enddate", end, "-in", request, "-out", directory / "node.pem"],
+        [
+            *("openssl", "ca", "-batch", "-notext", "-config", directory / "ca.conf", "-extensions", "node"),
+            *("-cert", directory / "authority.pem", "-keyfile", directory / "authority.key"),
+            *("-startdate", start, "-enddate", end, "-in", request, "-out", directory / "node.pem"),
+        ],
         check=True,
         capture_output=True,
     )
@@ -470,7 +465,9 @@ def test_the_nodes_of_a_cluster_know_their_directories_and_each_other(tmp_path: 
         node.kill()
         report = doctor("gateway", *of_gateway)
         assert (report.code, report.one("workers").status) == (0, "warning")
-        assert report.one("workers").found.startswith("1 of 1 worker cannot be reached from here: worker w1: 127.0.0.1:")
+        assert report.one("workers").found.startswith(
+            "1 of 1 worker cannot be reached from here: worker w1: 127.0.0.1:"
+        )
         report = doctor("worker", *of_worker, f"--gateway={others.gateway.address}")
         assert re.search(r"belongs to worker w1 of cluster [0-9a-f-]{36}$", report.one("data directory").found)
         assert report.failed() == {"join"}

@@ -135,7 +135,9 @@ impl Inspection {
                 )
                 .map_err(|source| {
                     certificate.file_error(match source {
-                        webpki::Error::UnknownIssuer => format!(
+                        // The authorities of two clusters may have the same name.
+                        webpki::Error::UnknownIssuer
+                        | webpki::Error::InvalidSignatureForPublicKey => format!(
                             "none of the authorities in {} has signed it; use a certificate of the cluster's authority",
                             authorities.path.display()
                         ),
