@@ -525,6 +525,21 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_of_a_release_without_zones_has_none() {
+        let text = r#"{"format":1,"id":7,"address":"h:1","version":"0.1.0","joined_at_ms":5}"#;
+        let worker: WorkerRecord = decode("worker/7", text.as_bytes()).unwrap();
+        assert_eq!((worker.id, worker.zone.as_deref()), (WorkerId(7), None));
+        assert_eq!(encode(&worker).unwrap(), text.as_bytes());
+        let zoned = WorkerRecord {
+            zone: Some("a".to_owned()),
+            ..worker
+        };
+        let text =
+            r#"{"format":1,"id":7,"address":"h:1","version":"0.1.0","joined_at_ms":5,"zone":"a"}"#;
+        assert_eq!(encode(&zoned).unwrap(), text.as_bytes());
+    }
+
+    #[test]
     fn only_tables_without_a_shard_key_are_refused_by_the_first_release() {
         let table = |key| TableRecord {
             id: TableId(1),

@@ -142,6 +142,11 @@ fn check_names(report: &mut Report, inspection: &Inspection, names: &[(String, S
     }
     if names.is_empty() {
         match inspection.names() {
+            Ok(names) if names.is_empty() => report.fail_with(
+                NAME,
+                "the certificate has no name",
+                "use a certificate with the names by which others connect (`volary certificates --host` makes one)",
+            ),
             Ok(names) => report.ok(
                 NAME,
                 format!(

@@ -55,7 +55,7 @@ pub async fn run(
             DoctorCommand::Worker(_) => {
                 nodes::check_worker(&mut report, &settings.worker, &scope).await;
             }
-            DoctorCommand::Local(_) => nodes::check_local(&mut report, settings, &scope).await,
+            DoctorCommand::Local(_) => nodes::check_local(&mut report, settings).await,
         }
     }
     let node = match args.node {

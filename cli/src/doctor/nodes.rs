@@ -85,7 +85,7 @@ pub(super) async fn check_worker(
 }
 
 /// Checks a gateway and its workers in one process. They need no other machine.
-pub(super) async fn check_local(report: &mut Report, settings: Settings, _: &Scope) {
+pub(super) async fn check_local(report: &mut Report, settings: Settings) {
     let Settings { gateway, local, .. } = settings;
     if let Err(error) = local::check_secret(&local.data_dir) {
         report.fail("secret", &error);

@@ -120,15 +120,18 @@ impl Inspection {
         };
         let parsed =
             EndEntityCert::try_from(first).map_err(|source| certificate.file_error(source))?;
-        let at =
-            valid_times(first).map_or_else(UnixTime::now, |(_, not_after_s)| time(not_after_s));
+        // The time of the certificate itself is not compared here.
+        let now_s = UnixTime::now().as_secs();
+        let at_s = valid_times(first).map_or(now_s, |(begin_s, end_s)| {
+            now_s.clamp(begin_s, end_s.max(begin_s))
+        });
         for usage in [SERVER_AUTH, CLIENT_AUTH] {
             parsed
                 .verify_for_usage(
                     provider().signature_verification_algorithms.all,
                     &roots.roots,
                     intermediates,
-                    at,
+                    time(at_s),
                     KeyUsage::required(usage),
                     None,
                     None,
