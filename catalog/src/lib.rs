@@ -113,6 +113,14 @@ struct Inner {
 }
 
 impl Catalog {
+    /// Reads the state from a store, and changes nothing. Returns `None` if the store is empty.
+    ///
+    /// # Errors
+    /// The errors of [`Self::open`].
+    pub async fn read(store: &dyn MetadataStore) -> Result<Option<CatalogState>> {
+        CatalogState::load(&store.load().await?)
+    }
+
     /// Reads the catalog from the store, and creates a new cluster if the store is empty.
     /// Statements that were running when the last gateway ended count as failed: their rows stay
     /// invisible, and the tables that they were creating are removed. The temporary tables of its
@@ -122,7 +130,7 @@ impl Catalog {
     /// `DATA_LOSS` for a damaged record, `INVALID_ARGUMENT` for a record of a newer format, and the
     /// errors of the store.
     pub async fn open(store: Arc<dyn MetadataStore>) -> Result<Self> {
-        let (state, is_new) = match CatalogState::load(&store.load().await?)? {
+        let (state, is_new) = match Self::read(store.as_ref()).await? {
             Some(state) => (state, false),
             None => {
                 let key = hex::encode(Key::random().as_bytes());

@@ -128,6 +128,9 @@ pub struct WorkerRecord {
     pub version: String,
     /// Time of the first join, in milliseconds since 1970.
     pub joined_at_ms: i64,
+    /// The zone of the worker when it last joined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
 }
 
 /// A schema that a user has created: a set of names of tables, views and saved queries.
@@ -519,6 +522,21 @@ mod tests {
             decode::<WriteRecord>("write/7", text.as_bytes()).unwrap(),
             record
         );
+    }
+
+    #[test]
+    fn a_worker_of_a_release_without_zones_has_none() {
+        let text = r#"{"format":1,"id":7,"address":"h:1","version":"0.1.0","joined_at_ms":5}"#;
+        let worker: WorkerRecord = decode("worker/7", text.as_bytes()).unwrap();
+        assert_eq!((worker.id, worker.zone.as_deref()), (WorkerId(7), None));
+        assert_eq!(encode(&worker).unwrap(), text.as_bytes());
+        let zoned = WorkerRecord {
+            zone: Some("a".to_owned()),
+            ..worker
+        };
+        let text =
+            r#"{"format":1,"id":7,"address":"h:1","version":"0.1.0","joined_at_ms":5,"zone":"a"}"#;
+        assert_eq!(encode(&zoned).unwrap(), text.as_bytes());
     }
 
     #[test]

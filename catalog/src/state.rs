@@ -297,6 +297,18 @@ impl CatalogState {
         self.workers.get(&id)
     }
 
+    /// Returns the worker that joins with this id from `address` (`host:port`).
+    ///
+    /// # Errors
+    /// `NOT_FOUND` for an id that was never given out.
+    pub fn known_worker(&self, id: WorkerId, address: &str) -> Result<&Arc<WorkerRecord>> {
+        self.worker(id).ok_or_else(|| {
+            Error::not_found(format!(
+                "worker {id} at {address} is unknown to this cluster's catalog; start it with its own data directory, or with an empty one to join as a new worker; if the catalog was restored from a backup, restore a later one"
+            ))
+        })
+    }
+
     /// Returns all workers that have ever joined, ordered by id.
     pub fn workers(&self) -> impl Iterator<Item = &Arc<WorkerRecord>> {
         self.workers.values()

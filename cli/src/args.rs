@@ -1,4 +1,5 @@
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use config::ValueKind;
@@ -61,8 +62,14 @@ pub enum Command {
     Certificates(CertificatesArgs),
     /// Create the secret that the nodes of a cluster share
     Secret(SecretArgs),
-    /// Print the settings that are in effect, without the secrets
+    /// Print the settings that are in effect, without the secrets, or check them
     Config(ConfigArgs),
+    /// Check the settings, files and machine of a node before it starts, and say what to do
+    Doctor(DoctorArgs),
+    /// Print completions for a shell
+    Completions(CompletionsArgs),
+    /// Write the manual: one page for each command
+    Man(ManArgs),
 }
 
 /// Arguments of `volary gateway`.
@@ -71,6 +78,14 @@ pub struct GatewayArgs {
     /// The command to run instead of a gateway
     #[command(subcommand)]
     pub command: Option<GatewayCommand>,
+    /// The flags of the gateway.
+    #[command(flatten)]
+    pub gateway: GatewayFlags,
+}
+
+/// The flags of a gateway.
+#[derive(Debug, clap::Args)]
+pub struct GatewayFlags {
     /// Address that clients and workers connect to [default: 127.0.0.1:7100]
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
@@ -117,6 +132,9 @@ pub struct WorkerArgs {
     /// Memory for all fragments: 2GiB, 50%
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
+    /// Name of the place where the worker runs, such as an availability zone
+    #[arg(long, value_name = "NAME")]
+    pub zone: Option<String>,
 }
 
 /// Arguments of `volary local`.
@@ -215,6 +233,29 @@ pub struct StatusArgs {
     /// Print one JSON object instead of tables
     #[arg(long)]
     pub json: bool,
+    /// Show the status again and again, until Ctrl-C [default pause: 2 seconds]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        default_missing_value = "2",
+        value_parser = parse_pause
+    )]
+    pub watch: Option<Duration>,
+}
+
+/// Shortest and longest pause of `--watch`, in seconds.
+const PAUSES: std::ops::RangeInclusive<f64> = 0.1..=86_400.0;
+
+fn parse_pause(text: &str) -> std::result::Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if PAUSES.contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(format!(
+            "write a number of seconds from {} to {}",
+            PAUSES.start(),
+            PAUSES.end()
+        )),
+    }
 }
 
 /// Arguments of `volary sql`.
@@ -315,6 +356,50 @@ pub struct ConfigArgs {
     /// Print all metrics as Markdown, instead of the settings in effect
     #[arg(long, conflicts_with_all = ["reference", "limits"])]
     pub metrics: bool,
+    /// Check the settings instead of printing them, and list everything that is wrong
+    #[arg(long, conflicts_with_all = ["reference", "limits", "metrics"])]
+    pub check: bool,
+}
+
+/// Arguments of `volary doctor`.
+#[derive(Debug, clap::Args)]
+pub struct DoctorArgs {
+    /// The node to check, with the flags that its command takes
+    #[command(subcommand)]
+    pub node: DoctorCommand,
+    /// Print one JSON object instead of lines
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Leave out what needs other machines: the network, names and other nodes
+    #[arg(long, global = true)]
+    pub offline: bool,
+}
+
+/// The nodes that `volary doctor` checks.
+#[derive(Debug, Subcommand)]
+pub enum DoctorCommand {
+    /// Check a gateway
+    Gateway(GatewayFlags),
+    /// Check a worker
+    Worker(WorkerArgs),
+    /// Check a gateway and workers in one process
+    Local(LocalArgs),
+}
+
+/// Arguments of `volary completions`.
+#[derive(Debug, clap::Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// Arguments of `volary man`.
+#[derive(Debug, clap::Args)]
+pub struct ManArgs {
+    /// Directory for the pages, which is created if it does not exist
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
 }
 
 impl Args {
@@ -335,44 +420,23 @@ impl Args {
         });
         flags.text("--log-format", "log.format", format.as_ref());
         match &self.command {
-            Command::Gateway(args) => {
-                flags.text("--listen", "gateway.listen", args.listen.as_ref());
-                flags.path("--data-dir", "gateway.data_dir", args.data_dir.as_deref());
-                flags.text("--memory", "gateway.memory.limit", args.memory.as_ref());
-                flags.list(
-                    "--allow-root",
-                    "gateway.load.allowed_roots",
-                    &args.allow_root,
-                );
-                flags.secret(&["gateway.secret"], args.secret_file.as_deref())?;
-            }
-            Command::Worker(args) => {
-                flags.text("--listen", "worker.listen", args.listen.as_ref());
-                flags.text("--advertise", "worker.advertise", args.advertise.as_ref());
-                flags.text("--gateway", "worker.gateway", args.gateway.as_ref());
-                flags.path("--data-dir", "worker.data_dir", args.data_dir.as_deref());
-                flags.text("--memory", "worker.memory.limit", args.memory.as_ref());
-                flags.secret(&["worker.secret"], args.secret_file.as_deref())?;
-            }
-            Command::Local(args) => {
-                flags.cluster(&args.cluster);
-                flags.list(
-                    "--allow-root",
-                    "gateway.load.allowed_roots",
-                    &args.allow_root,
-                );
-                flags.secret(
-                    &["gateway.secret", "worker.secret"],
-                    args.secret_file.as_deref(),
-                )?;
-            }
+            Command::Gateway(args) => flags.gateway(&args.gateway)?,
+            Command::Worker(args) => flags.worker(args)?,
+            Command::Local(args) => flags.local(args)?,
+            Command::Doctor(args) => match &args.node {
+                DoctorCommand::Gateway(args) => flags.gateway(args)?,
+                DoctorCommand::Worker(args) => flags.worker(args)?,
+                DoctorCommand::Local(args) => flags.local(args)?,
+            },
             Command::Demo(args) => flags.cluster(&args.cluster),
             Command::Status(_)
             | Command::Sql(_)
             | Command::Tpch(_)
             | Command::Certificates(_)
             | Command::Secret(_)
-            | Command::Config(_) => {}
+            | Command::Config(_)
+            | Command::Completions(_)
+            | Command::Man(_) => {}
         }
         Ok(flags.0)
     }
@@ -402,6 +466,41 @@ impl Flags {
         if !values.is_empty() {
             self.set(name, key, values.to_vec().into());
         }
+    }
+
+    fn gateway(&mut self, args: &GatewayFlags) -> Result<()> {
+        self.text("--listen", "gateway.listen", args.listen.as_ref());
+        self.path("--data-dir", "gateway.data_dir", args.data_dir.as_deref());
+        self.text("--memory", "gateway.memory.limit", args.memory.as_ref());
+        self.list(
+            "--allow-root",
+            "gateway.load.allowed_roots",
+            &args.allow_root,
+        );
+        self.secret(&["gateway.secret"], args.secret_file.as_deref())
+    }
+
+    fn worker(&mut self, args: &WorkerArgs) -> Result<()> {
+        self.text("--listen", "worker.listen", args.listen.as_ref());
+        self.text("--advertise", "worker.advertise", args.advertise.as_ref());
+        self.text("--gateway", "worker.gateway", args.gateway.as_ref());
+        self.path("--data-dir", "worker.data_dir", args.data_dir.as_deref());
+        self.text("--memory", "worker.memory.limit", args.memory.as_ref());
+        self.text("--zone", "worker.zone", args.zone.as_ref());
+        self.secret(&["worker.secret"], args.secret_file.as_deref())
+    }
+
+    fn local(&mut self, args: &LocalArgs) -> Result<()> {
+        self.cluster(&args.cluster);
+        self.list(
+            "--allow-root",
+            "gateway.load.allowed_roots",
+            &args.allow_root,
+        );
+        self.secret(
+            &["gateway.secret", "worker.secret"],
+            args.secret_file.as_deref(),
+        )
     }
 
     fn cluster(&mut self, args: &ClusterArgs) {
@@ -450,6 +549,26 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_is_a_number_of_seconds() {
+        let pause = |line: &str| match Args::try_parse_from(line.split(' ')).unwrap().command {
+            Command::Status(args) => args.watch,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(pause("volary status"), None);
+        assert_eq!(
+            pause("volary status --watch --json"),
+            Some(Duration::from_secs(2))
+        );
+        assert_eq!(
+            pause("volary status --watch 0.5"),
+            Some(Duration::from_millis(500))
+        );
+        for wrong in ["0", "-1", "NaN", "inf", "soon"] {
+            assert!(parse_pause(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn every_flag_sets_a_setting_that_exists() {
         let dir = tempfile::tempdir().unwrap();
         let secret_file = dir.path().join("secret");
@@ -461,8 +580,11 @@ mod tests {
                 "volary gateway --listen 127.0.0.1:1 --data-dir d --memory 1GiB --allow-root /a --allow-root /b --secret-file {secret_file}"
             ),
             format!(
-                "volary worker --listen 127.0.0.1:1 --advertise a:1 --gateway g:1 --data-dir d --memory 50% --secret-file {secret_file}"
+                "volary worker --listen 127.0.0.1:1 --advertise a:1 --gateway g:1 --data-dir d --memory 50% --zone a --secret-file {secret_file}"
             ),
+            "volary doctor gateway --listen 127.0.0.1:1 --offline".to_owned(),
+            "volary doctor --json worker --gateway g:1".to_owned(),
+            "volary doctor local --workers 2".to_owned(),
             format!("volary local {cluster} --allow-root /a --secret-file {secret_file}"),
             format!("volary demo {cluster} --scale 0.01 --exit"),
             "volary sql --log-filter debug --log-format json".to_owned(),

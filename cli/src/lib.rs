@@ -12,9 +12,13 @@ pub mod args;
 pub mod certificates;
 /// Connects the command line to a gateway.
 pub mod client;
+/// Runs `volary completions`: prints completions for a shell.
+pub mod completions;
 /// Runs `volary demo`: loads TPC-H data into a local cluster, and runs a few queries that show how
 /// it works.
 pub mod demo;
+/// Runs `volary doctor`: checks the settings, files and machine of a node before it starts.
+pub mod doctor;
 /// Runs `volary gateway`.
 pub mod gateway;
 /// Runs `volary local`: a gateway and its workers in one process.
@@ -23,6 +27,8 @@ pub mod local;
 pub mod logging;
 /// Finds out which gateway a client connects to, and with which credentials.
 pub mod login;
+/// Runs `volary man`: writes the pages of the manual.
+pub mod manual;
 /// Opens the listener for monitoring systems.
 mod operations;
 /// Runs the command that the command line names, and turns its error into an exit code.

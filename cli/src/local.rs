@@ -98,10 +98,10 @@ impl LocalCluster {
                 runtimes,
             } = options;
             let memory_bytes = gateway.memory.limit.bytes();
-            gateway.data_dir = data_dir.join(GATEWAY_DIR);
+            gateway.data_dir = gateway_dir(&data_dir);
             gateway.memory.limit = size(memory_bytes / 2);
             refuse_fewer_workers(&data_dir, workers)?;
-            open_files::check_workers("this process", workers, FILES_PER_WORKER)?;
+            check_open_files(workers)?;
             if gateway.secret.is_none() {
                 gateway.secret = Some(load_or_create_secret(&data_dir)?);
             }
@@ -197,7 +197,7 @@ impl LocalCluster {
             return Ok(());
         }
         let config = volary_worker::Config {
-            data_dir: self.data_dir.join(format!("{WORKER_DIR_PREFIX}{index}")),
+            data_dir: worker_dir(&self.data_dir, index),
             ..self.worker_config.clone()
         };
         let worker = Worker::start(config, self.runtimes.clone()).await?;
@@ -223,14 +223,47 @@ impl LocalCluster {
     }
 }
 
-/// Returns the secret of the cluster with the given data directory. The first start creates it.
-fn load_or_create_secret(data_dir: &Path) -> Result<String> {
+/// Returns the data directory of the gateway in that of the cluster.
+pub(crate) fn gateway_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join(GATEWAY_DIR)
+}
+
+/// Returns the data directory of a worker in that of the cluster.
+pub(crate) fn worker_dir(data_dir: &Path, index: usize) -> PathBuf {
+    data_dir.join(format!("{WORKER_DIR_PREFIX}{index}"))
+}
+
+/// Refuses more workers than this process may open files for.
+///
+/// # Errors
+/// Returns `RESOURCE_EXHAUSTED`, with the limit and the need.
+pub(crate) fn check_open_files(workers: usize) -> Result<()> {
+    open_files::check_workers("this process", workers, FILES_PER_WORKER)
+}
+
+/// Checks that the file with the secret of the cluster can be read, if there is one.
+///
+/// # Errors
+/// Returns the errors of the file system.
+pub(crate) fn check_secret(data_dir: &Path) -> Result<()> {
+    read_secret(data_dir).map(drop)
+}
+
+fn read_secret(data_dir: &Path) -> Result<Option<String>> {
     let file = data_dir.join(SECRET_FILE);
     match fs::read_to_string(&file) {
-        Ok(secret) => return Ok(secret.trim().to_owned()),
-        Err(source) if source.kind() == ErrorKind::NotFound => {}
-        Err(source) => return Err(Error::io(format!("cannot read {}", file.display()), source)),
+        Ok(secret) => Ok(Some(secret.trim().to_owned())),
+        Err(source) if source.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::io(format!("cannot read {}", file.display()), source)),
     }
+}
+
+/// Returns the secret of the cluster with the given data directory. The first start creates it.
+fn load_or_create_secret(data_dir: &Path) -> Result<String> {
+    if let Some(secret) = read_secret(data_dir)? {
+        return Ok(secret);
+    }
+    let file = data_dir.join(SECRET_FILE);
     let secret = secret::generate();
     durable::create_directory(&LocalDisk, data_dir)?;
     durable::replace_file(&LocalDisk, &file, format!("{secret}\n").as_bytes())?;
@@ -318,7 +351,7 @@ fn size(bytes: usize) -> MemorySize {
 
 /// Returns an address by which this machine reaches the gateway. A gateway that listens on all
 /// addresses is reached at loopback.
-fn reachable_address(address: SocketAddr) -> SocketAddr {
+pub(crate) fn reachable_address(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -329,7 +362,7 @@ fn reachable_address(address: SocketAddr) -> SocketAddr {
 
 /// Refuses to start fewer workers than an earlier cluster in this directory had. Every query would
 /// miss the shards of a worker that is not started.
-fn refuse_fewer_workers(data_dir: &Path, workers: usize) -> Result<()> {
+pub(crate) fn refuse_fewer_workers(data_dir: &Path, workers: usize) -> Result<()> {
     let Ok(entries) = fs::read_dir(data_dir) else {
         // The directory is new. If it cannot be read, opening the nodes' directories says why.
         return Ok(());

@@ -65,6 +65,18 @@ impl Target {
         )
     }
 
+    /// Creates the target for a gateway without users at an address (`host:port`), with the
+    /// settings for connections between nodes.
+    pub fn of_node(address: &str, tls: Option<ClientTls>) -> Self {
+        let scheme = if tls.is_some() { "grpc+tls" } else { "grpc" };
+        Self {
+            uri: format!("{scheme}://{address}"),
+            address: address.to_owned(),
+            tls,
+            authorization: basic_authorization(ANONYMOUS_USER, ""),
+        }
+    }
+
     fn new(uri: &str, authorization: String, tls: TlsFiles) -> Result<Self> {
         let TlsFiles {
             authorities,

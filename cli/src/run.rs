@@ -7,10 +7,15 @@ use volary_flight_proto::{Error, Result};
 use volary_node::runtimes::OwnedRuntimes;
 use volary_node::{Runtimes, open_files, secret};
 
-use crate::args::{Args, Command, GatewayCommand, SecretArgs, SecretCommand, SettingsArgs};
-use crate::settings::{Layers, Settings, limits, metrics, reference};
+use crate::args::{
+    Args, Command, DoctorArgs, GatewayCommand, SecretArgs, SecretCommand, SettingsArgs,
+};
+use crate::settings::{Layers, Settings, limits, metrics, process_environment, reference};
 use crate::traces::Traces;
-use crate::{certificates, demo, gateway, local, logging, sql, status, terminal, worker};
+use crate::{
+    certificates, completions, demo, doctor, gateway, local, logging, manual, sql, status,
+    terminal, worker,
+};
 
 /// Exit code of a command that failed.
 const EXIT_FAILED: u8 = 1;
@@ -22,6 +27,11 @@ const EXIT_WRONG_SETTINGS: u8 = 2;
 /// error: `volary: CODE: message`.
 pub fn run() -> ExitCode {
     let args = Args::parse();
+    match &args.command {
+        Command::Doctor(doctor) => return end(examine(&args, doctor)),
+        Command::Config(config) if config.check => return end(check_settings(&args)),
+        _ => {}
+    }
     let (settings, traces) = match load_settings(&args) {
         Ok(loaded) => loaded,
         Err(error) => return report_failure(&error, EXIT_WRONG_SETTINGS),
@@ -30,20 +40,71 @@ pub fn run() -> ExitCode {
     if let Some(traces) = traces {
         traces.finish();
     }
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
+    end(done.map(|()| ExitCode::SUCCESS))
+}
+
+/// Returns the exit code of a command, and reports its error.
+fn end(ended: Result<ExitCode>) -> ExitCode {
+    match ended {
+        Ok(code) => code,
         Err(error) if terminal::is_closed_output(&error) => ExitCode::SUCCESS,
         Err(error) => report_failure(&error, EXIT_FAILED),
     }
 }
 
+/// Says that the settings are valid, or reports everything that is wrong with them.
+fn check_settings(args: &Args) -> Result<ExitCode> {
+    let (_, problems) = match layers(args) {
+        Ok(layers) => Settings::examine(&layers),
+        Err(error) => (None, vec![error]),
+    };
+    if problems.is_empty() {
+        terminal::print_line("the settings are valid")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for problem in &problems {
+        report_failure(problem, EXIT_WRONG_SETTINGS);
+    }
+    Ok(ExitCode::from(EXIT_WRONG_SETTINGS))
+}
+
+/// Runs `volary doctor`. It does not stop at wrong settings, as other commands do: they are the
+/// first thing that it reports.
+fn examine(args: &Args, doctor: &DoctorArgs) -> Result<ExitCode> {
+    let (settings, problems) = match layers(args) {
+        Ok(layers) => Settings::examine(&layers),
+        Err(error) => (None, vec![error]),
+    };
+    // A wrong filter of the log is among the problems.
+    if let Some(settings) = &settings
+        && settings.log.validate().is_ok()
+    {
+        let default_filter = default_filter(&args.settings, &args.command);
+        logging::start(&settings.log, default_filter, None)?;
+    }
+    open_files::raise_limit();
+    let runtimes = OwnedRuntimes::start(Some(1))?;
+    let handles = runtimes.handles().clone();
+    let examination = doctor::run(doctor, settings, problems, handles.clone());
+    let has_failed = handles.io().block_on(examination)?;
+    Ok(if has_failed {
+        ExitCode::from(EXIT_FAILED)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn layers(args: &Args) -> Result<Layers> {
+    Ok(Layers {
+        file: args.settings.config.clone(),
+        environment: process_environment(),
+        flags: args.flags()?,
+    })
+}
+
 /// Reads the settings, and begins to log and to trace.
 fn load_settings(args: &Args) -> Result<(Settings, Option<Traces>)> {
-    let settings = Settings::load(&Layers {
-        file: args.settings.config.clone(),
-        environment: crate::settings::process_environment(),
-        flags: args.flags()?,
-    })?;
+    let settings = Settings::load(&layers(args)?)?;
     let traces = match traced_service(&args.command) {
         Some(service) => Traces::start(&settings.traces, service)?,
         None => None,
@@ -114,6 +175,9 @@ fn dispatch(command: Command, settings: Settings) -> Result<()> {
             terminal::print_line(metrics::markdown().trim_end())
         }
         Command::Config(_) => terminal::print_line(&format!("{:#}", settings.without_secrets()?)),
+        Command::Completions(args) => completions::run(args.shell),
+        Command::Man(args) => manual::run(&args.dir),
+        Command::Doctor(_) => Err(Error::internal("the doctor is not run here")),
     }
 }
 

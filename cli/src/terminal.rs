@@ -8,8 +8,17 @@ use volary_flight_proto::{Error, Result};
 /// # Errors
 /// Returns the error of writing to standard output.
 pub fn print_line(line: &str) -> Result<()> {
+    print(&format!("{line}\n"))
+}
+
+/// Prints text to standard output and flushes it.
+///
+/// # Errors
+/// Returns the error of writing to standard output.
+pub fn print(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{line}")
+    stdout
+        .write_all(text.as_bytes())
         .and_then(|()| stdout.flush())
         .map_err(output_failed)
 }

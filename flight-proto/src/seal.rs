@@ -44,6 +44,11 @@ pub enum Purpose {
     MembershipAnswer = 11,
     /// A gateway's answer to a worker's question about a client.
     IntroductionAnswer = 12,
+    /// A question of `volary doctor` to a gateway. It has a purpose of its own, because it is valid
+    /// for long: otherwise it could be sent again as another message.
+    Check = 13,
+    /// A gateway's answer to such a question.
+    CheckAnswer = 14,
 }
 
 impl Purpose {
@@ -61,6 +66,8 @@ impl Purpose {
             Self::Node => "node header",
             Self::MembershipAnswer => "answer of a gateway",
             Self::IntroductionAnswer => "answer about a client",
+            Self::Check => "check of a node",
+            Self::CheckAnswer => "answer about a gateway",
         }
     }
 }

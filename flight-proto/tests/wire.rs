@@ -16,7 +16,9 @@ use volary_flight_proto::fragment::{
 };
 use volary_flight_proto::frame::{EndOfStream, Frame, RowsByBucket};
 use volary_flight_proto::lineage::{Incarnation, Lineage};
-use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, LeaveResponse};
+use volary_flight_proto::membership::{
+    CheckAnswer, CheckRequest, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
+};
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::session::SessionClaims;
 use volary_flight_proto::snapshot::Snapshot;
@@ -353,8 +355,33 @@ fn what_workers_and_gateways_tell_each_other_has_its_bytes() {
         address: "h:1".to_owned(),
         instance: "i".to_owned(),
         version: "0.1.0".to_owned(),
+        zone: None,
     };
     assert_bytes(&join, "08051201631a03683a312201692a05302e312e30");
+    let join_in_zone = JoinRequest {
+        zone: Some("z".to_owned()),
+        ..join.clone()
+    };
+    assert_bytes(
+        &join_in_zone,
+        "08051201631a03683a312201692a05302e312e3032017a",
+    );
+    let check = CheckRequest {
+        join: Some(join),
+        nonce: vec![1, 2].into(),
+    };
+    assert_bytes(
+        &check,
+        "0a1408051201631a03683a312201692a05302e312e3012020102",
+    );
+    let checked = CheckAnswer {
+        nonce: vec![1, 2].into(),
+        version: "v".to_owned(),
+        cluster_id: "c".to_owned(),
+        now_ms: 300,
+        refusal: "r".to_owned(),
+    };
+    assert_bytes(&checked, "0a0201021201761a016320ac022a0172");
     let joined = JoinResponse {
         worker_id: 5,
         cluster_id: "c".to_owned(),

@@ -10,7 +10,7 @@ use volary_catalog::{Catalog, RedbStore};
 use volary_flight_proto::ids::ClusterId;
 use volary_flight_proto::seal::Sealer;
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::data_dir::NodeRole;
+use volary_node::data_dir::{Identity, NodeRole};
 use volary_node::disk::LocalDisk;
 use volary_node::listener::Listener;
 use volary_node::memory::end_largest_when_full;
@@ -194,18 +194,56 @@ pub async fn recover(directory: &Path) -> Result<()> {
 }
 
 async fn open_catalog(data_dir: &DataDir) -> Result<Catalog> {
-    let file = RedbStore::path_in(data_dir.path());
-    // A data directory that belongs to a cluster must have its catalog. A new catalog would know
-    // nothing of the workers' tables.
-    if data_dir.identity().cluster_id.is_some() && !file.exists() {
-        return Err(Error::new(
-            ErrorCode::DataLoss,
-            format!(
-                "the catalog {} is missing; restore the newest backup of it (docs/repair.md)",
-                file.display()
-            ),
-        ));
-    }
+    refuse_missing_catalog(data_dir.path(), &data_dir.identity())?;
     let store = RedbStore::open(data_dir.path(), Arc::new(LocalDisk)).await?;
     Catalog::open(Arc::new(store)).await
+}
+
+/// Refuses a data directory that belongs to a cluster and has no catalog. A new catalog would know
+/// nothing of the workers' tables.
+fn refuse_missing_catalog(directory: &Path, identity: &Identity) -> Result<()> {
+    let file = RedbStore::path_in(directory);
+    if identity.cluster_id.is_none() || file.exists() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorCode::DataLoss,
+        format!(
+            "the catalog {} is missing; restore the newest backup of it (docs/repair.md)",
+            file.display()
+        ),
+    ))
+}
+
+/// What the catalog of a gateway that does not run says about its cluster.
+#[derive(Debug, Default)]
+pub struct CatalogSummary {
+    /// The workers that have ever joined: their names, such as `worker w3`, and their addresses.
+    pub workers: Vec<(String, String)>,
+    /// Says whether there are users. The gateway then needs a secret.
+    pub has_users: bool,
+}
+
+/// Reads the catalog in the data directory of a gateway that does not run. The catalog stays as it
+/// is.
+///
+/// # Errors
+/// Returns the errors of the catalog.
+pub async fn read_catalog(directory: &Path, identity: &Identity) -> Result<CatalogSummary> {
+    refuse_missing_catalog(directory, identity)?;
+    if !RedbStore::path_in(directory).exists() {
+        return Ok(CatalogSummary::default());
+    }
+    let store = RedbStore::open(directory, Arc::new(LocalDisk)).await?;
+    let Some(state) = Catalog::read(&store).await? else {
+        return Ok(CatalogSummary::default());
+    };
+    let workers = state
+        .workers()
+        .map(|worker| (format!("worker {}", worker.id), worker.address.clone()))
+        .collect();
+    Ok(CatalogSummary {
+        workers,
+        has_users: state.access().has_users(),
+    })
 }

@@ -1,4 +1,5 @@
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -50,6 +51,58 @@ pub struct Identity {
     /// first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub incarnations: Vec<Incarnation>,
+}
+
+/// A data directory that was looked at and not changed. No other process can use it while this
+/// value lives, unless no node has ever used the directory.
+#[derive(Debug)]
+pub struct Inspection {
+    identity: Option<Identity>,
+    /// The lock, if the directory has a lock file.
+    _lock: Option<File>,
+}
+
+impl Inspection {
+    /// Looks at the directory at `path` before a node of this role opens it. Changes nothing and
+    /// creates nothing: the user who looks need not be the user who runs the node. Returns `None`
+    /// if the directory does not exist.
+    ///
+    /// # Errors
+    /// The errors of [`DataDir::open`], except those of writing.
+    pub fn of(path: &Path, role: NodeRole) -> Result<Option<Self>> {
+        let is_directory = match fs::metadata(path) {
+            Ok(metadata) => metadata.is_dir(),
+            Err(source) if source.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(source) => {
+                return Err(Error::io(format!("cannot read {}", path.display()), source));
+            }
+        };
+        if !is_directory {
+            return Err(Error::invalid(format!(
+                "{} is not a directory",
+                path.display()
+            )));
+        }
+        let lock = match OpenOptions::new().write(true).open(path.join(LOCK_FILE)) {
+            Ok(file) => Some(take_lock(path, file)?),
+            Err(source) if source.kind() == ErrorKind::NotFound => None,
+            Err(source) => return Err(lock_failed(path, source)),
+        };
+        let identity = durable::read_json::<Identity>(&path.join(IDENTITY_FILE), FORMAT)?;
+        match &identity {
+            Some(identity) => check_role(path, identity, role)?,
+            None => refuse_foreign_files(path)?,
+        }
+        Ok(Some(Self {
+            identity,
+            _lock: lock,
+        }))
+    }
+
+    /// Returns the node that the directory belongs to. Returns `None` if no node has used it yet.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
+    }
 }
 
 /// An open data directory. No other process can use it while this value lives.
@@ -183,14 +236,21 @@ fn describe(role: NodeRole, worker_id: Option<WorkerId>) -> String {
 }
 
 fn lock(path: &Path) -> Result<File> {
-    let lock_path = path.join(LOCK_FILE);
-    let failed = |source| Error::io(format!("cannot lock {}", lock_path.display()), source);
     let file = private_files::file_options()
         .create(true)
         .truncate(false)
         .write(true)
-        .open(&lock_path)
-        .map_err(failed)?;
+        .open(path.join(LOCK_FILE))
+        .map_err(|source| lock_failed(path, source))?;
+    take_lock(path, file)
+}
+
+fn lock_failed(path: &Path, source: io::Error) -> Error {
+    let file = path.join(LOCK_FILE);
+    Error::io(format!("cannot lock {}", file.display()), source)
+}
+
+fn take_lock(path: &Path, file: File) -> Result<File> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::new(
@@ -200,7 +260,7 @@ fn lock(path: &Path) -> Result<File> {
                 path.display()
             ),
         )),
-        Err(TryLockError::Error(source)) => Err(failed(source)),
+        Err(TryLockError::Error(source)) => Err(lock_failed(path, source)),
     }
 }
 
@@ -253,6 +313,35 @@ mod tests {
         assert_eq!(error.code(), ErrorCode::AlreadyExists);
         drop(first);
         DataDir::open(dir.path(), NodeRole::Worker).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_is_looked_at_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node");
+        let inspect = |role| Inspection::of(&path, role);
+        assert!(inspect(NodeRole::Worker).unwrap().is_none());
+        assert!(!path.exists());
+        fs::create_dir(&path).unwrap();
+        let inspection = inspect(NodeRole::Worker).unwrap().unwrap();
+        assert_eq!(inspection.identity(), None);
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+        drop(inspection);
+
+        let open = DataDir::open(&path, NodeRole::Worker).unwrap();
+        let error = inspect(NodeRole::Worker).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::AlreadyExists);
+        open.claim(ClusterId::new(), Some(WorkerId(7))).unwrap();
+        drop(open);
+        let inspection = inspect(NodeRole::Worker).unwrap().unwrap();
+        assert_eq!(inspection.identity().unwrap().worker_id, Some(WorkerId(7)));
+        let error = DataDir::open(&path, NodeRole::Worker).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::AlreadyExists, "it is locked");
+        drop(inspection);
+        let error = inspect(NodeRole::Gateway).unwrap_err();
+        assert!(error.message().contains("of a worker"), "{error}");
+        let error = Inspection::of(&path.join(LOCK_FILE), NodeRole::Worker).unwrap_err();
+        assert!(error.message().contains("not a directory"), "{error}");
     }
 
     #[test]

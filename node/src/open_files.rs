@@ -7,7 +7,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 
 /// File descriptors for everything that does not grow with the number of workers: clients, the
 /// runtimes, the catalog, spilled data, and files that are loaded.
-const RESERVE: u64 = 100;
+pub const RESERVE: u64 = 100;
 
 /// Raises the limit of this process to the highest that it may set. Call it at the start of the
 /// process.

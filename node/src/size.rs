@@ -28,7 +28,8 @@ impl MemorySize {
     }
 }
 
-fn total_memory_bytes() -> u64 {
+/// Returns the memory of the machine in bytes, or the limit of the cgroup that the process runs in.
+pub fn total_memory_bytes() -> u64 {
     let mut system = sysinfo::System::new();
     system.refresh_memory();
     system

@@ -266,6 +266,7 @@ def _actions_of_workers() -> Iterator[tuple[str, Call]]:
     sealed = {
         "volary.join": Purpose.MEMBERSHIP,
         "volary.leave": Purpose.MEMBERSHIP,
+        "volary.check": Purpose.CHECK,
         "volary.introduce": Purpose.INTRODUCTION,
     }
     stranger = Seal.of_secret(OTHER_SECRET)

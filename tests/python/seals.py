@@ -61,6 +61,8 @@ class Purpose(IntEnum):
     NODE = 10
     MEMBERSHIP_ANSWER = 11
     INTRODUCTION_ANSWER = 12
+    CHECK = 13
+    CHECK_ANSWER = 14
 
 
 class Seal:

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -18,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from cluster import LocalCluster
-from processes import PATIENCE_SECONDS, Ended, Processes, binary, environment, run, until
+from processes import PATIENCE_SECONDS, Ended, Process, Processes, binary, environment, run, until
 from pyarrow import csv as arrow_csv
 from pyarrow import feather
 from pyarrow import json as arrow_json
@@ -147,18 +148,18 @@ def test_status_shows_nodes_tables_and_shards_as_sql_has_them(reported: LocalClu
     (version,) = {row[4] for row in shown["nodes"][1:]}
     assert run("volary", "--version").out == f"volary {version}\n"
     assert shown["nodes"][0] == (
-        *("id", "role", "address", "state", "version", "running_fragments"),
+        *("id", "role", "address", "state", "version", "zone", "running_fragments"),
         *("memory", "segments", "rows", "size", "heartbeat"),
     )
     gateway, *workers = shown["nodes"][1:]
     address = reported.uri.removeprefix("grpc://")
-    assert gateway == ("gateway", "gateway", address, "alive", version, "NULL", "0 B", *["NULL"] * 4)
-    assert [row[:10] for row in workers] == [
-        (worker, "worker", address, "alive", version, "0", "0 B", str(segments), f"{rows:,}", size(length))
+    assert gateway == ("gateway", "gateway", address, "alive", version, "NULL", "NULL", "0 B", *["NULL"] * 4)
+    assert [row[:11] for row in workers] == [
+        (worker, "worker", address, "alive", version, "NULL", "0", "0 B", str(segments), f"{rows:,}", size(length))
         for worker, address, segments, rows, length in nodes
     ]
     for row in workers:
-        assert re.fullmatch(r"\d+ ms", row[10])
+        assert re.fullmatch(r"\d+ ms", row[11])
 
 
 def test_the_sizes_that_status_shows_are_those_of_the_files(reported: LocalCluster, directory: Path) -> None:
@@ -195,6 +196,172 @@ def test_status_of_an_empty_cluster_says_none(tmp_path: Path) -> None:
         shown = sections(out)
         _, (gateway, *_) = shown.pop("nodes")
         assert (code, gateway, shown) == (0, "gateway", {"tables": [("none",)], "shards": [("none",)]})
+
+
+def test_the_zone_of_a_worker_is_that_of_its_last_start(tmp_path: Path) -> None:
+    with Processes(tmp_path, {"VOLARY_WORKER__ZONE": "eu-central-1a"}) as processes:
+        worker = processes.add_worker()
+        assert processes.nodes("zone") == {"w1": "eu-central-1a"}
+        processes.gateway.kill()
+        processes.gateway.start()
+        assert processes.nodes("zone") == {"w1": "eu-central-1a"}
+        worker.kill()
+        processes.settings["VOLARY_WORKER__ZONE"] = "eu-central-1b"
+        worker.start()
+        assert processes.nodes("zone") == {"w1": "eu-central-1b"}
+    code, out, err = run("volary", "worker", "--zone=here and there", f"--data-dir={tmp_path / 'new'}")
+    assert (code, out) == (2, "")
+    assert err == (
+        'volary: INVALID_ARGUMENT: worker.zone is "here and there"; a zone has 1 to 63 letters, digits, "-", "_" and '
+        '"."\n'
+    )
+
+
+# volary status --watch
+
+
+def watched(process: Process, parts: int) -> list[str]:
+    """Returns the first parts that a watching process has printed, each with three tables."""
+
+    def shown() -> list[str]:
+        found = process.output().split("nodes\n")[1:]
+        return found if len(found) > parts else []
+
+    return until(shown, f"{parts} parts are shown")[:parts]
+
+
+def test_who_watches_sees_the_status_again_and_again_and_a_restart_of_the_gateway(tmp_path: Path) -> None:
+    with Processes(tmp_path) as processes:
+        uri = processes.gateway.uri
+        people = processes.run("people", "status", "--watch=0.1", f"--gateway={uri}")
+        machine = processes.run("machine", "status", "--watch", "0.1", "--json", f"--gateway={uri}")
+
+        def objects() -> list[dict[str, Any]]:
+            return [json.loads(line) for line in machine.output().splitlines(keepends=True) if line.endswith("\n")]
+
+        for part in watched(people, 2):
+            assert "gateway" in part
+            assert "tables\n  none\n" in part
+            assert "shards\n  none\n" in part
+        assert "\x1b" not in people.output()
+        until(lambda: len(objects()) >= 2, "two objects are shown")
+        assert all(set(shown) == {"nodes", "tables", "shards"} for shown in objects())
+
+        processes.gateway.kill()
+        until(lambda: "error" in objects()[-1], "the machine is shown an error")
+        assert objects()[-1]["error"].startswith("UNAVAILABLE: ")
+        until(lambda: "UNAVAILABLE: " in people.output().splitlines()[-1], "people are shown an error")
+        processes.gateway.start()
+        until(lambda: "nodes" in objects()[-1], "the machine is shown the status again")
+        seen = len(people.output())
+        until(lambda: "nodes\n" in people.output()[seen:], "people are shown the status again")
+        for process in (people, machine):
+            process.stop()
+
+
+def test_a_terminal_shows_the_status_in_place(reported: LocalCluster) -> None:
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(
+        [binary("volary"), "status", "--watch=0.1", f"--gateway={reported.uri}"],
+        stdin=end,
+        stdout=end,
+        stderr=end,
+        env=environment({}),
+    )
+    os.close(end)
+    try:
+        seen = b""
+        while seen.count(b"\x1b[H") < 3:
+            seen += os.read(terminal, 65_536)
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):
+            while os.read(terminal, 65_536):
+                pass
+        assert process.wait(timeout=PATIENCE_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    first, second, *_ = seen.decode(errors="replace").split("\x1b[H")[1:]
+    for shown in (first, second):
+        assert shown.startswith("nodes\x1b[K\r\n")
+        assert shown.endswith("\x1b[J")
+
+
+@pytest.mark.parametrize("pause", ["0", "-1", "soon", "nan"])
+def test_a_pause_that_is_none_is_refused(pause: str) -> None:
+    code, out, err = run("volary", "status", f"--watch={pause}")
+    assert (code, out) == (2, "")
+    assert "write a number of seconds from 0.1 to 86400" in err
+
+
+# volary config --check, volary completions and volary man
+
+
+def test_settings_are_checked_without_starting_anything(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text("[gateway]\nlisten = '127.0.0.1:7100'\n")
+    assert run("volary", "config", "--check", f"--config={file}") == (0, "the settings are valid\n", "")
+    file.write_text("[gateway]\nlisten = '127.0.0.1'\ndata_dirs = '/data'\n[gateway.query]\nmax_running = 0\n")
+    settings = {"VOLARY_GATEWAY__SECRETS": "none"}
+    code, out, err = run("volary", "config", "--check", f"--config={file}", settings=settings)
+    assert (code, out) == (2, "")
+    lines = err.splitlines()
+    assert len(lines) == 4, err
+    assert lines[0].startswith(
+        f"volary: INVALID_ARGUMENT: {file}: there is no setting gateway.data_dirs; [gateway] has "
+    )
+    assert lines[1].startswith("volary: INVALID_ARGUMENT: variable VOLARY_GATEWAY__SECRETS: there is no setting ")
+    assert lines[2].startswith(f"volary: INVALID_ARGUMENT: {file}: gateway.listen: ")
+    assert lines[3] == "volary: INVALID_ARGUMENT: gateway.query.max_running must be at least 1"
+    none = tmp_path / "none.toml"
+    refused = (2, "", f"volary: NOT_FOUND: the settings file {none} does not exist\n")
+    assert run("volary", "config", "--check", f"--config={none}") == refused
+
+
+def test_a_secret_file_is_checked_as_settings_are(tmp_path: Path) -> None:
+    code, out, err = run("volary", "gateway", f"--secret-file={tmp_path / 'none'}")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"volary: NOT_FOUND: cannot read --secret-file {tmp_path / 'none'}: ")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "elvish", "powershell"])
+def test_completions_know_the_commands_and_the_flags(shell: str) -> None:
+    code, out, err = run("volary", "completions", shell)
+    assert (code, err) == (0, "")
+    for word in ("doctor", "recover", "secret-file", "allow-root"):
+        assert word in out
+
+
+def test_bash_completes_a_command(tmp_path: Path) -> None:
+    script = tmp_path / "volary.bash"
+    script.write_text(run("volary", "completions", "bash").out)
+    asked = f"source {script}; COMP_WORDS=(volary doc); COMP_CWORD=1; _volary volary doc volary; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
+    assert done.stdout == "doctor\n"
+
+
+def test_an_unknown_shell_is_refused() -> None:
+    code, out, err = run("volary", "completions", "cmd")
+    assert (code, out) == (2, "")
+    assert "possible values: bash, elvish, fish, powershell, zsh" in err
+
+
+def test_each_command_has_a_page_of_the_manual(tmp_path: Path) -> None:
+    directory = tmp_path / "man" / "man1"
+    assert run("volary", "man", directory) == (0, "", "")
+    pages = {page.name: page.read_text() for page in directory.iterdir()}
+    listed = re.findall(r"^  ([a-z]+) ", run("volary", "--help").out.split("Commands:\n")[1].split("\n\n")[0], re.M)
+    assert {"gateway", "doctor", "man"} <= set(listed)
+    expected = {f"volary-{command}.1" for command in listed if command != "help"}
+    assert expected | {"volary.1", "volary-gateway-recover.1", "volary-doctor-worker.1"} <= set(pages)
+    for name, page in pages.items():
+        assert re.search(r"^\.TH volary", page, re.M), name
+    file = tmp_path / "file"
+    file.touch()
+    code, _, err = run("volary", "man", file)
+    assert code == 1
+    assert f"cannot write the manual to {file}" in err
 
 
 @pytest.mark.parametrize("command", [["status"], ["status", "--json"], ["sql", "SELECT 1"]])

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use volary_flight_proto::membership::check_zone;
 use volary_flight_proto::{Error, Result};
 use volary_node::admission::default_places_per_user;
 use volary_node::data_dir::NodeRole;
@@ -29,6 +30,9 @@ pub struct Config {
     pub gateway: String,
     /// Directory of the shards. It belongs to this worker alone.
     pub data_dir: PathBuf,
+    /// Name of the place where the worker runs, such as an availability zone. `system.nodes` shows
+    /// it. It has 1 to 63 letters, digits, `-`, `_` and `.`.
+    pub zone: Option<String>,
     /// Secret that the gateways and workers of a cluster share. It has at least 128 bits;
     /// `volary secret new` prints one. It is required if the worker listens on an address that
     /// other machines reach, or if there are users.
@@ -135,6 +139,7 @@ impl Default for Config {
             advertise: None,
             gateway: "127.0.0.1:7100".to_owned(),
             data_dir: PathBuf::from("volary-data/worker"),
+            zone: None,
             secret: None,
             tls: tls::Config::default(),
             clients: ClientsConfig::default(),
@@ -203,7 +208,7 @@ impl Config {
     }
 
     /// Returns the `host:port` of the gateway to join.
-    pub(crate) fn gateway_address(&self) -> &str {
+    pub fn gateway_address(&self) -> &str {
         let uri = self.gateway.as_str();
         uri.split_once("://").map_or(uri, |(_, address)| address)
     }
@@ -243,6 +248,7 @@ impl Config {
                     source,
                 )
             })?;
+        self.zone.as_deref().map_or(Ok(()), check_zone)?;
         self.tls.validate(NodeRole::Worker)?;
         if self.gateway.starts_with(TLS_SCHEME) && self.tls.authorities.is_none() {
             return Err(Error::invalid(format!(

@@ -5,6 +5,8 @@
 //! connection would cost the gateway memory and a file descriptor, and there are thousands of
 //! workers.
 
+/// Asks a gateway about itself before the worker joins.
+mod check;
 /// Logs a repeated failure once.
 mod failure_log;
 /// Sends sealed messages to a gateway, and opens its answers.
@@ -12,6 +14,7 @@ mod gateway_client;
 /// Answers gateways that ask for the worker's report, and deletes what they say is garbage.
 mod reporter;
 
+pub use check::{GatewayAnswer, check_gateway};
 pub(crate) use gateway_client::{Call, GatewayClient};
 pub use reporter::Reporter;
 
@@ -76,6 +79,7 @@ pub async fn join(
         address: address.to_owned(),
         instance: instance.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        zone: config.zone.clone(),
     };
     let answer = gateway.join(&request).await?;
     let (worker_id, cluster_id) = (WorkerId(answer.worker_id), answer.cluster_id.parse()?);
@@ -168,6 +172,7 @@ async fn join_again(
         address: address.to_owned(),
         instance: reports.instance().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        zone: context.config.zone.clone(),
     };
     let answer = gateway.join_once(&request).await?;
     if answer.worker_id != context.id.0 {

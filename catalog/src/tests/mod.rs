@@ -65,7 +65,7 @@ async fn with_workers(directory: &Directory, count: u64) -> (Catalog, Vec<Worker
     for number in 0..count {
         let address = format!("127.0.0.1:{}", 7201 + number);
         let worker = catalog
-            .register_worker(None, &address, "0.1.0")
+            .register_worker(None, &address, "0.1.0", None)
             .await
             .unwrap();
         workers.push(worker.id);

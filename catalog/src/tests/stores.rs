@@ -122,11 +122,11 @@ async fn two_gateways_on_one_store_see_each_others_changes() {
     let one = Catalog::open(Arc::clone(&store)).await.unwrap();
     let other = Catalog::open(store).await.unwrap();
     let first = one
-        .register_worker(None, "10.0.0.1:7200", "0.1.0")
+        .register_worker(None, "10.0.0.1:7200", "0.1.0", None)
         .await
         .unwrap();
     let second = other
-        .register_worker(None, "10.0.0.2:7200", "0.1.0")
+        .register_worker(None, "10.0.0.2:7200", "0.1.0", None)
         .await
         .unwrap();
     assert!(second.id > first.id);

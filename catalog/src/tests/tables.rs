@@ -183,19 +183,27 @@ async fn a_worker_keeps_its_id_and_is_found_at_its_new_address() {
     let directory = Directory::new();
     let (catalog, workers) = with_workers(&directory, 2).await;
     let moved = catalog
-        .register_worker(Some(workers[0]), "10.0.0.1:7200", "0.1.1")
+        .register_worker(Some(workers[0]), "10.0.0.1:7200", "0.1.1", None)
         .await
         .unwrap();
     assert_eq!(
         (moved.id, moved.address.as_str()),
         (workers[0], "10.0.0.1:7200")
     );
+    assert_eq!(moved.zone, None);
+    for zone in [Some("b"), Some("c"), None] {
+        let elsewhere = catalog
+            .register_worker(Some(workers[0]), "10.0.0.1:7200", "0.1.1", zone)
+            .await
+            .unwrap();
+        assert_eq!(elsewhere.zone.as_deref(), zone);
+    }
     let unknown = catalog
-        .register_worker(Some(WorkerId(99)), "10.0.0.2:7200", "0.1.1")
+        .register_worker(Some(WorkerId(99)), "10.0.0.2:7200", "0.1.1", None)
         .await;
     assert_eq!(unknown.unwrap_err().code(), ErrorCode::NotFound);
     let another = catalog
-        .register_worker(None, "10.0.0.2:7200", "0.1.1")
+        .register_worker(None, "10.0.0.2:7200", "0.1.1", None)
         .await
         .unwrap();
     assert!(another.id > workers[1]);

@@ -337,7 +337,7 @@ async fn an_abort_that_the_store_does_not_take_is_tried_again() {
         failures: AtomicU32::new(0),
     });
     let catalog = Catalog::open(Arc::clone(&store) as _).await.unwrap();
-    let worker = catalog.register_worker(None, "127.0.0.1:7201", "0.1.0");
+    let worker = catalog.register_worker(None, "127.0.0.1:7201", "0.1.0", None);
     let workers = [worker.await.unwrap().id];
     catalog
         .create_table(sharded("orders", 4), &workers, IfExists::Fail, &anybody())

@@ -1,7 +1,7 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use config::{Config, ConfigError, File, FileFormat, Map, Source, ValueKind};
+use config::{Config, ConfigError, File, FileFormat, Map, Source, Value, ValueKind};
 use serde_json::Value as Json;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
@@ -46,30 +46,41 @@ pub fn process_environment() -> Vec<(String, String)> {
         .collect()
 }
 
+/// The settings that the layers give, and what is wrong with them.
+pub(super) struct Merged {
+    /// The settings without what was refused. `None` if the layers cannot be read at all.
+    pub(super) settings: Option<Settings>,
+    /// What was refused, in the order of the layers.
+    pub(super) problems: Vec<Error>,
+}
+
 impl Layers {
-    pub(super) fn merge(&self) -> Result<Settings> {
+    /// Puts the layers on top of the defaults. Leaves out what is refused, so that one call finds
+    /// everything that is wrong.
+    pub(super) fn merge(&self) -> Merged {
+        let unreadable = |error| Merged {
+            settings: None,
+            problems: vec![error],
+        };
+        let defaults = match to_json(&Settings::default()) {
+            Ok(defaults) => defaults,
+            Err(error) => return unreadable(error),
+        };
         let mut merger = Merger {
-            defaults: to_json(&Settings::default())?,
+            defaults,
             origins: HashMap::new(),
             values: Vec::new(),
+            problems: Vec::new(),
         };
-        let mut builder = Config::builder();
-        if let Some(path) = self.existing_file()? {
-            builder = builder.add_source(merger.file(path)?);
+        let file = self.existing_file();
+        if let Err(error) = file.and_then(|path| path.map_or(Ok(()), |path| merger.file(path))) {
+            return unreadable(error);
         }
-        merger.environment(&self.environment)?;
+        merger.environment(&self.environment);
         for flag in &self.flags {
-            merger.set(flag.key, flag.value.clone(), format!("flag {}", flag.name))?;
+            merger.set(flag.key, flag.value.clone(), format!("flag {}", flag.name));
         }
-        for (key, value) in std::mem::take(&mut merger.values) {
-            builder = builder
-                .set_override(&key, value)
-                .map_err(|error| merger.refused_value(&error))?;
-        }
-        builder
-            .build()
-            .and_then(Config::try_deserialize)
-            .map_err(|error| merger.refused_value(&error))
+        merger.merged()
     }
 
     fn existing_file(&self) -> Result<Option<&Path>> {
@@ -90,52 +101,50 @@ struct Merger {
     defaults: Json,
     /// The layer that gave a key its value, for error messages.
     origins: HashMap<String, String>,
-    /// The values from the environment and then from the flags.
-    values: Vec<(String, ValueKind)>,
+    /// The values from the file, then from the environment, and then from the flags.
+    values: Vec<(String, Value)>,
+    problems: Vec<Error>,
 }
 
 impl Merger {
-    fn file(&mut self, path: &Path) -> Result<impl Source + Send + Sync + 'static> {
+    fn file(&mut self, path: &Path) -> Result<()> {
         let file = File::from(path).format(FileFormat::Toml);
         let keys = file.collect().map_err(|error| parse_failed(path, &error))?;
-        self.check_section(
-            "",
-            &self.defaults.clone(),
-            keys,
-            &path.display().to_string(),
-        )?;
-        Ok(file)
-    }
-
-    /// Checks that each key in a section of a file is a key of that section.
-    fn check_section(
-        &mut self,
-        section: &str,
-        known: &Json,
-        keys: Map<String, config::Value>,
-        origin: &str,
-    ) -> Result<()> {
-        for (name, value) in keys {
-            let key = join_key(section, &name);
-            match (known.get(&name), value.kind) {
-                (None, _) => return Err(unknown_key(&key, section, known, origin)),
-                (Some(below @ Json::Object(_)), ValueKind::Table(keys)) => {
-                    self.check_section(&key, below, keys, origin)?;
-                }
-                (Some(Json::Object(_)), _) => {
-                    return Err(Error::invalid(format!(
-                        "{origin}: {key} is a section, not a setting; write [{key}]"
-                    )));
-                }
-                (Some(_), _) => {
-                    self.origins.insert(key, origin.to_owned());
-                }
-            }
-        }
+        let known = self.defaults.clone();
+        self.take_section("", &known, keys, &path.display().to_string());
         Ok(())
     }
 
-    fn environment(&mut self, variables: &[(String, String)]) -> Result<()> {
+    /// Takes the values of a section of a file whose keys are keys of that section.
+    fn take_section(
+        &mut self,
+        section: &str,
+        known: &Json,
+        keys: Map<String, Value>,
+        origin: &str,
+    ) {
+        let keys: BTreeMap<String, Value> = keys.into_iter().collect();
+        for (name, value) in keys {
+            let key = join_key(section, &name);
+            let Some(below) = known.get(&name) else {
+                self.problems
+                    .push(unknown_key(&key, section, known, origin));
+                continue;
+            };
+            match (below.is_object(), value.kind) {
+                (true, ValueKind::Table(keys)) => self.take_section(&key, below, keys, origin),
+                (true, _) => self.problems.push(Error::invalid(format!(
+                    "{origin}: {key} is a section, not a setting; write [{key}]"
+                ))),
+                (false, kind) => {
+                    self.origins.insert(key.clone(), origin.to_owned());
+                    self.values.push((key, kind.into()));
+                }
+            }
+        }
+    }
+
+    fn environment(&mut self, variables: &[(String, String)]) {
         for (name, text) in variables {
             if name == SECRET {
                 for key in ["gateway.secret", "worker.secret"] {
@@ -143,7 +152,7 @@ impl Merger {
                         key,
                         ValueKind::from(text.as_str()),
                         format!("variable {name}"),
-                    )?;
+                    );
                 }
             }
             // Volary has no variable without a section. Kubernetes sets `VOLARY_PORT` and similar
@@ -165,19 +174,28 @@ impl Merger {
             } else {
                 ValueKind::from(text.as_str())
             };
-            self.set(&key, value, format!("variable {name}"))?;
+            self.set(&key, value, format!("variable {name}"));
         }
-        Ok(())
     }
 
-    fn set(&mut self, key: &str, value: ValueKind, origin: String) -> Result<()> {
+    fn set(&mut self, key: &str, value: ValueKind, origin: String) {
+        match self.check_key(key, &origin) {
+            Ok(()) => {
+                self.origins.insert(key.to_owned(), origin);
+                self.values.push((key.to_owned(), value.into()));
+            }
+            Err(error) => self.problems.push(error),
+        }
+    }
+
+    fn check_key(&self, key: &str, origin: &str) -> Result<()> {
         let mut section = String::new();
         let mut known = &self.defaults;
         for name in key.split('.') {
             let path = join_key(&section, name);
             known = known
                 .get(name)
-                .ok_or_else(|| unknown_key(&path, &section, known, &origin))?;
+                .ok_or_else(|| unknown_key(&path, &section, known, origin))?;
             section = path;
         }
         if known.is_object() {
@@ -186,9 +204,42 @@ impl Merger {
                 sorted_keys(known)
             )));
         }
-        self.origins.insert(key.to_owned(), origin);
-        self.values.push((key.to_owned(), value));
         Ok(())
+    }
+
+    /// Builds the settings. A value that its key does not accept is a problem, and is left out.
+    fn merged(mut self) -> Merged {
+        loop {
+            let built = self.build();
+            let error = match built {
+                Ok(settings) => {
+                    return Merged {
+                        settings: Some(settings),
+                        problems: self.problems,
+                    };
+                }
+                Err(error) => error,
+            };
+            let key = refused_key(&error).map(str::to_owned);
+            let problem = self.refused_value(&error);
+            self.problems.push(problem);
+            let before = self.values.len();
+            self.values.retain(|(name, _)| Some(name) != key.as_ref());
+            if self.values.len() == before {
+                return Merged {
+                    settings: None,
+                    problems: self.problems,
+                };
+            }
+        }
+    }
+
+    fn build(&self) -> std::result::Result<Settings, ConfigError> {
+        let mut builder = Config::builder();
+        for (key, value) in &self.values {
+            builder = builder.set_override(key, value.clone())?;
+        }
+        builder.build()?.try_deserialize()
     }
 
     fn default_of(&self, key: &str) -> Option<&Json> {
@@ -208,16 +259,23 @@ impl Merger {
             ConfigError::At { error, key, .. } => (key.as_deref(), error.to_string()),
             other => (None, other.to_string()),
         };
-        let Some(key) = key else {
+        let (Some(key), Some(setting)) = (key, refused_key(error)) else {
             return Error::invalid(format!("the settings cannot be read: {what}"));
         };
-        let setting = key.split('[').next().unwrap_or(key);
         let origin = self
             .origins
             .get(setting)
             .map_or_else(String::new, |origin| format!("{origin}: "));
         Error::invalid(format!("{origin}{key}: {what}"))
     }
+}
+
+/// Returns the key of the setting whose value was refused. The value may be an item of a list.
+fn refused_key(error: &ConfigError) -> Option<&str> {
+    let (ConfigError::Type { key, .. } | ConfigError::At { key, .. }) = error else {
+        return None;
+    };
+    key.as_deref()?.split('[').next()
 }
 
 /// Builds the error for a file that is not TOML. The TOML parser's message contains the wrong line,

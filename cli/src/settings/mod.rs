@@ -21,6 +21,7 @@ use volary_node::size::MemorySize;
 
 use crate::{logging, traces};
 
+use layers::Merged;
 pub use layers::{Flag, Layers, process_environment};
 
 /// Maximum number of workers in one process. A larger number is a mistake. How many workers are
@@ -76,6 +77,18 @@ impl Default for LocalSettings {
     }
 }
 
+impl LocalSettings {
+    fn validate(&self) -> Result<()> {
+        if (1..=MAX_LOCAL_WORKERS).contains(&self.workers) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "local.workers is {}; it must be from 1 to {MAX_LOCAL_WORKERS}",
+            self.workers
+        )))
+    }
+}
+
 impl Settings {
     /// Puts the layers on top of the defaults, and checks the result.
     ///
@@ -84,28 +97,40 @@ impl Settings {
     /// for a file that is not TOML. Returns `NOT_FOUND` if the file does not exist. The message
     /// names the key and the file, variable or flag.
     pub fn load(layers: &Layers) -> Result<Self> {
-        let settings = layers.merge()?;
-        settings.validate()?;
-        Ok(settings)
+        let (settings, problems) = Self::examine(layers);
+        match (problems.into_iter().next(), settings) {
+            (Some(problem), _) => Err(problem),
+            (None, Some(settings)) => Ok(settings),
+            (None, None) => Err(Error::internal("the settings are missing")),
+        }
     }
 
-    /// Checks what the types of the settings cannot express.
-    ///
-    /// # Errors
-    /// Returns `INVALID_ARGUMENT` with the key and the values that it accepts.
-    pub fn validate(&self) -> Result<()> {
-        self.gateway.validate()?;
-        self.worker.validate()?;
-        self.operations.validate()?;
-        self.traces.validate()?;
-        self.log.validate()?;
-        if !(1..=MAX_LOCAL_WORKERS).contains(&self.local.workers) {
-            return Err(Error::invalid(format!(
-                "local.workers is {}; it must be from 1 to {MAX_LOCAL_WORKERS}",
-                self.local.workers
-            )));
+    /// Puts the layers on top of the defaults, and returns everything that is wrong: what
+    /// [`Self::load`] returns, and what it would return after that was mended. The settings lack
+    /// what was refused. They are `None` if the layers cannot be read at all.
+    pub fn examine(layers: &Layers) -> (Option<Self>, Vec<Error>) {
+        let Merged {
+            settings,
+            mut problems,
+        } = layers.merge();
+        if let Some(settings) = &settings {
+            problems.extend(settings.refusals());
         }
-        Ok(())
+        (settings, problems)
+    }
+
+    /// Returns what the types of the settings cannot express: the key and the values that it
+    /// accepts, for the first wrong setting of each section.
+    fn refusals(&self) -> impl Iterator<Item = Error> {
+        let sections = [
+            self.gateway.validate(),
+            self.worker.validate(),
+            self.operations.validate(),
+            self.traces.validate(),
+            self.log.validate(),
+            self.local.validate(),
+        ];
+        sections.into_iter().filter_map(Result::err)
     }
 
     /// Returns the settings as JSON, without the secrets.

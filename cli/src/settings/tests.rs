@@ -119,6 +119,45 @@ fn a_value_of_the_wrong_kind_is_refused_with_its_place() {
 }
 
 #[test]
+fn everything_that_is_wrong_is_found_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("volary.toml");
+    let text = "
+        [gateway]
+        listen = 7100
+        [gateway.query]
+        batch_rowz = 1
+        max_running = 0
+        [local]
+        memory = \"much\"
+        workers = 2
+        [worker.memory]
+        limit = [1]
+    ";
+    fs::write(&path, text).unwrap();
+    let layers = Layers {
+        file: Some(path),
+        environment: vec![("VOLARY_LOG__FORM".to_owned(), "text".to_owned())],
+        flags: Vec::new(),
+    };
+    let (settings, problems) = Settings::examine(&layers);
+    let said: Vec<_> = problems.iter().map(Error::message).collect();
+    for part in [
+        "there is no setting gateway.query.batch_rowz",
+        "variable VOLARY_LOG__FORM: there is no setting log.form",
+        "volary.toml: gateway.listen: ",
+        "volary.toml: local.memory: ",
+        "volary.toml: worker.memory.limit: ",
+        "gateway.query.max_running must be at least 1",
+    ] {
+        let found = said.iter().filter(|text| text.contains(part)).count();
+        assert_eq!(found, 1, "{part} in {said:#?}");
+    }
+    assert_eq!(said.len(), 6, "{said:#?}");
+    assert_eq!(settings.unwrap().local.workers, 2, "the rest is kept");
+}
+
+#[test]
 fn a_file_that_is_no_toml_is_refused_without_showing_its_text() {
     let message = refusal("[gateway]\nsecret = \"hunter2", &[]);
     assert!(message.contains("line 2"), "{message}");

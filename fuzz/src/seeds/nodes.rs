@@ -19,7 +19,7 @@ use volary_flight_proto::fragment::{
 use volary_flight_proto::frame::{EndOfStream, Frame, RowsByBucket};
 use volary_flight_proto::ipc;
 use volary_flight_proto::lineage::Lineage;
-use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest};
+use volary_flight_proto::membership::{CheckRequest, JoinRequest, JoinResponse, LeaveRequest};
 use volary_flight_proto::session::{SessionClaims, SetSessionOptionsRequest};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::{FragmentTicket, Member, PreparedStatementHandle, QueryTicket};
@@ -254,6 +254,7 @@ fn join() -> JoinRequest {
         address: "127.0.0.1:7201".to_owned(),
         instance: "i".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        zone: Some("z".to_owned()),
     }
 }
 
@@ -355,7 +356,7 @@ fn batch() -> RecordBatch {
 }
 
 /// Returns the seeds of `membership`. `what` is 0 for a join, 1 for a leave, 2 for an introduction,
-/// 3 for an introduction with a ticket, and 4 for a message without a seal.
+/// 3 for an introduction with a ticket, 4 for a message without a seal, and 5 for a check.
 pub fn membership() -> Vec<Seed> {
     let leave = LeaveRequest {
         worker_id: 1,
@@ -365,6 +366,10 @@ pub fn membership() -> Vec<Seed> {
         authorization: None,
         ticket: clients::direct_ticket().encode_to_vec().into(),
         ..introduction()
+    };
+    let check = CheckRequest {
+        join: Some(join()),
+        nonce: vec![1, 2].into(),
     };
     let new = JoinRequest {
         worker_id: None,
@@ -378,6 +383,7 @@ pub fn membership() -> Vec<Seed> {
         seed("login", 2, introduction().encode_to_vec()),
         seed("ticket", 3, with_ticket.encode_to_vec()),
         seed("unsealed", 4, join().encode_to_vec()),
+        seed("check", 5, check.encode_to_vec()),
     ]
 }
 

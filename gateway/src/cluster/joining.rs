@@ -2,9 +2,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use chrono::Utc;
 use tokio::net::TcpStream;
 use volary_flight_proto::ids::{ClusterId, WorkerId};
-use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, LeaveResponse};
+use volary_flight_proto::membership::{
+    CheckAnswer, CheckRequest, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, check_zone,
+};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::open_files;
 
@@ -24,7 +27,7 @@ impl Cluster {
     /// # Errors
     /// - `PERMISSION_DENIED` for a worker on another machine if no secret is configured.
     /// - `INVALID_ARGUMENT` for a worker of another release, for a data directory of another
-    ///   cluster, and for an invalid address.
+    ///   cluster, and for an invalid address or zone.
     /// - `NOT_FOUND` for an id that the catalog does not know.
     /// - `ALREADY_EXISTS` if another process with this id is alive.
     /// - `RESOURCE_EXHAUSTED` if this gateway may not open connections to one more worker.
@@ -35,19 +38,17 @@ impl Cluster {
         peer: impl Into<Option<SocketAddr>>,
     ) -> Result<JoinResponse> {
         self.check_peer(peer.into())?;
-        check_release(&request)?;
-        check_address(&request)?;
-        let cluster_id = self.catalog.state().cluster_id();
-        check_cluster(&request, cluster_id)?;
-        let existing = request.worker_id.map(WorkerId);
         let _turn = self.join_lock.lock().await;
-        if let Some(worker) = existing {
-            self.check_no_other_process(worker, &request).await?;
-        }
-        self.check_open_files(existing)?;
+        self.check_join(&request).await?;
+        let cluster_id = self.catalog.state().cluster_id();
         let record = self
             .catalog
-            .register_worker(existing, &request.address, &request.version)
+            .register_worker(
+                request.worker_id.map(WorkerId),
+                &request.address,
+                &request.version,
+                request.zone.as_deref(),
+            )
             .await?;
         let is_new = self
             .known_workers
@@ -64,6 +65,44 @@ impl Cluster {
                 Bytes::copy_from_slice(self.catalog.state().key().as_bytes())
             },
             report_interval_ms: self.ask_interval_ms(),
+        })
+    }
+
+    /// Refuses what [`Self::join`] refuses because of the request. Changes nothing.
+    async fn check_join(&self, request: &JoinRequest) -> Result<()> {
+        check_release(request)?;
+        check_address(request)?;
+        request.zone.as_deref().map_or(Ok(()), check_zone)?;
+        let state = self.catalog.state();
+        check_cluster(request, state.cluster_id())?;
+        let existing = request.worker_id.map(WorkerId);
+        if let Some(worker) = existing {
+            self.check_no_other_process(worker, request).await?;
+            state.known_worker(worker, &request.address)?;
+        }
+        self.check_open_files(existing)
+    }
+
+    /// Says which gateway this is, and whether it would let the worker join. Changes nothing.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED` for a worker on another machine if no secret is configured.
+    pub(super) async fn check(
+        &self,
+        request: CheckRequest,
+        peer: Option<SocketAddr>,
+    ) -> Result<CheckAnswer> {
+        self.check_peer(peer)?;
+        let checked = match &request.join {
+            Some(join) => self.check_join(join).await,
+            None => Ok(()),
+        };
+        Ok(CheckAnswer {
+            nonce: request.nonce,
+            version: VERSION.to_owned(),
+            cluster_id: self.catalog.state().cluster_id().to_string(),
+            now_ms: u64::try_from(Utc::now().timestamp_millis()).unwrap_or_default(),
+            refusal: checked.err().map_or_else(String::new, |error| error.text()),
         })
     }
 
@@ -86,7 +125,7 @@ impl Cluster {
     fn check_open_files(&self, joining: Option<WorkerId>) -> Result<()> {
         let others = self.known_workers.live_workers().into_iter();
         let others = others.filter(|worker| Some(*worker) != joining).count();
-        open_files::check_workers("this gateway", others + 1, FILES_PER_WORKER)
+        check_open_files(others + 1)
     }
 
     /// Refuses a worker if another process with its id is alive. A worker that was killed may start
@@ -116,6 +155,14 @@ impl Cluster {
             ),
         ))
     }
+}
+
+/// Refuses a number of workers if a gateway in this process may not open enough files for them.
+///
+/// # Errors
+/// `RESOURCE_EXHAUSTED`, with the limit and the need.
+pub fn check_open_files(workers: usize) -> Result<()> {
+    open_files::check_workers("this gateway", workers, FILES_PER_WORKER)
 }
 
 fn check_release(request: &JoinRequest) -> Result<()> {

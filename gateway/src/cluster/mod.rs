@@ -21,6 +21,7 @@ mod reports;
 #[cfg(test)]
 mod tests;
 
+pub use joining::check_open_files;
 pub use nodes::{NodeReport, NodeState, NodeStatus};
 
 use std::net::SocketAddr;
@@ -33,7 +34,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use volary_catalog::Catalog;
 use volary_flight_proto::ids::{ClusterId, WorkerId};
-use volary_flight_proto::membership::{JOIN_ACTION, LEAVE_ACTION};
+use volary_flight_proto::membership::{CHECK_ACTION, JOIN_ACTION, LEAVE_ACTION};
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_gather::connections::WorkerConnections;
@@ -256,13 +257,20 @@ impl Cluster {
         match action_type {
             JOIN_ACTION => {
                 self.check_peer(peer)?;
-                let answer = self.join(self.open(body)?, peer).await?;
-                Ok(self.seal(&answer))
+                let request = self.open(Purpose::Membership, body)?;
+                let answer = self.join(request, peer).await?;
+                Ok(self.seal(Purpose::MembershipAnswer, &answer))
             }
             LEAVE_ACTION => {
                 self.check_peer(peer)?;
-                let answer = self.leave(&self.open(body)?);
-                Ok(self.seal(&answer))
+                let answer = self.leave(&self.open(Purpose::Membership, body)?);
+                Ok(self.seal(Purpose::MembershipAnswer, &answer))
+            }
+            CHECK_ACTION => {
+                self.check_peer(peer)?;
+                let request = self.open(Purpose::Check, body)?;
+                let answer = self.check(request, peer).await?;
+                Ok(self.seal(Purpose::CheckAnswer, &answer))
             }
             other => Err(Error::new(
                 ErrorCode::Unimplemented,
@@ -271,8 +279,8 @@ impl Cluster {
         }
     }
 
-    fn open<M: Message + Default>(&self, body: &[u8]) -> Result<M> {
-        self.membership_sealer.open(Purpose::Membership, body).map_err(|error| {
+    fn open<M: Message + Default>(&self, purpose: Purpose, body: &[u8]) -> Result<M> {
+        self.membership_sealer.open(purpose, body).map_err(|error| {
             if error.code() == ErrorCode::PermissionDenied {
                 let advice = if self.has_secret {
                     "the worker's secret differs from this gateway's secret; set worker.secret to the value of gateway.secret"
@@ -286,9 +294,9 @@ impl Cluster {
         })
     }
 
-    fn seal(&self, answer: &impl Message) -> Bytes {
+    fn seal(&self, purpose: Purpose, answer: &impl Message) -> Bytes {
         self.membership_sealer
-            .seal(Purpose::MembershipAnswer, answer, ANSWER_LIFETIME)
+            .seal(purpose, answer, ANSWER_LIFETIME)
     }
 
     /// Refuses workers of other machines if there is no secret. Without a secret, anybody could

@@ -15,6 +15,8 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// Release of Volary that the worker ran when it last joined.
     pub version: String,
+    /// Zone of the worker when it last joined.
+    pub zone: Option<String>,
     /// Time of the worker's first join, in milliseconds since 1970.
     pub joined_at_ms: i64,
     /// Time since the worker last joined or answered. `None` if it did neither since the gateway
@@ -87,6 +89,7 @@ impl Cluster {
                         Some(_) => NodeState::Alive,
                     },
                     version: record.version.clone(),
+                    zone: record.zone.clone(),
                     joined_at_ms: record.joined_at_ms,
                     heard_ago: member.as_ref().map(|member| member.heard_at.elapsed()),
                     report: member

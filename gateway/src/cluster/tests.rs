@@ -12,7 +12,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use volary_catalog::access::Rights;
 use volary_catalog::{DefinitionKind, IfExists, RedbStore, RelationName, Table, TableDefinition};
 use volary_flight_proto::ids::{QueryId, WriteId};
-use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, LeaveResponse};
+use volary_flight_proto::membership::{
+    CheckAnswer, CheckRequest, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
+};
 use volary_gather::{Peers, Window};
 use volary_node::disk::LocalDisk;
 
@@ -128,6 +130,7 @@ fn request(worker_id: Option<u64>, address: &str, instance: &str) -> JoinRequest
         address: address.to_owned(),
         instance: instance.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        zone: None,
     }
 }
 
@@ -259,6 +262,10 @@ async fn workers_that_do_not_belong_here_are_told_why() {
         version: "9.9.0".to_owned(),
         ..request(None, "127.0.0.1:7201", "a")
     };
+    let nowhere = JoinRequest {
+        zone: Some("here and there".to_owned()),
+        ..request(None, "127.0.0.1:7201", "a")
+    };
     let other_cluster = JoinRequest {
         cluster_id: Some("6f1a5c0e-1f57-4d4c-9d5e-0b6a7a1f2e3d".to_owned()),
         ..request(Some(1), "127.0.0.1:7201", "a")
@@ -266,6 +273,7 @@ async fn workers_that_do_not_belong_here_are_told_why() {
     for (refused, said) in [
         (other_release, "9.9.0"),
         (other_cluster, "belongs to cluster"),
+        (nowhere, "a zone has 1 to 63 letters"),
         (request(None, "0.0.0.0:7201", "a"), "worker.advertise"),
         (request(None, "nowhere", "a"), "host:port"),
         (request(Some(5), "127.0.0.1:7201", "a"), "unknown"),
@@ -278,6 +286,66 @@ async fn workers_that_do_not_belong_here_are_told_why() {
         assert!(error.message().contains(said), "{error}");
     }
     assert!(fixture.cluster.nodes().is_empty());
+}
+
+#[tokio::test]
+async fn the_zone_of_a_worker_is_that_of_its_last_join() {
+    let fixture = cluster(None).await;
+    let mut worker = None;
+    for zone in [Some("a"), Some("b"), None] {
+        let joining = JoinRequest {
+            zone: zone.map(str::to_owned),
+            ..request(worker, "127.0.0.1:7201", "a")
+        };
+        let joined = fixture.cluster.join(joining, peer(LOOPBACK)).await;
+        worker = Some(joined.unwrap().worker_id);
+        assert_eq!(fixture.cluster.nodes()[0].zone.as_deref(), zone);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_only_checks_does_not_join() {
+    let fixture = cluster(Some("secret")).await;
+    let check = async |join: JoinRequest| -> CheckAnswer {
+        let sealer = Sealer::new(Key::from_secret("secret"));
+        let request = CheckRequest {
+            join: Some(join),
+            nonce: vec![7].into(),
+        };
+        let body = sealer.seal(Purpose::Check, &request, ANSWER_LIFETIME);
+        let answer = fixture
+            .cluster
+            .handle_action(CHECK_ACTION, &body, peer(REMOTE))
+            .await
+            .unwrap();
+        sealer.open(Purpose::CheckAnswer, &answer).unwrap()
+    };
+    let admitted = check(request(None, "192.0.2.7:7201", "")).await;
+    assert_eq!(admitted.refusal, "");
+    assert_eq!(admitted.nonce[..], [7]);
+    assert_eq!(admitted.version, env!("CARGO_PKG_VERSION"));
+    assert_eq!(
+        admitted.cluster_id,
+        fixture.catalog.state().cluster_id().to_string()
+    );
+    let unknown = check(request(Some(5), "192.0.2.7:7201", "")).await;
+    assert!(
+        unknown.refusal.starts_with("NOT_FOUND: worker w5"),
+        "{}",
+        unknown.refusal
+    );
+    assert!(fixture.cluster.nodes().is_empty());
+
+    let joining = Sealer::new(Key::from_secret("secret")).seal(
+        Purpose::Membership,
+        &request(None, "192.0.2.7:7201", "a"),
+        ANSWER_LIFETIME,
+    );
+    let confused = fixture
+        .cluster
+        .handle_action(CHECK_ACTION, &joining, peer(REMOTE))
+        .await;
+    assert_eq!(confused.unwrap_err().code(), ErrorCode::PermissionDenied);
 }
 
 #[tokio::test]

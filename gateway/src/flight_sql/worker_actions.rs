@@ -3,14 +3,14 @@ use std::net::SocketAddr;
 use arrow_flight::Action;
 use volary_flight_proto::Result;
 use volary_flight_proto::direct::INTRODUCE_ACTION;
-use volary_flight_proto::membership::{JOIN_ACTION, LEAVE_ACTION};
+use volary_flight_proto::membership::{CHECK_ACTION, JOIN_ACTION, LEAVE_ACTION};
 
 use super::FlightSql;
 use super::actions::{ResultStream, single_result};
 
 /// Returns whether workers send this action.
 pub(super) fn is_worker_action(action: &Action) -> bool {
-    [JOIN_ACTION, LEAVE_ACTION, INTRODUCE_ACTION].contains(&action.r#type.as_str())
+    [JOIN_ACTION, LEAVE_ACTION, CHECK_ACTION, INTRODUCE_ACTION].contains(&action.r#type.as_str())
 }
 
 impl FlightSql {

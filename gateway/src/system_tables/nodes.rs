@@ -17,6 +17,7 @@ pub(super) struct Node {
     address: String,
     state: NodeState,
     version: String,
+    zone: Option<String>,
     memory_reserved_bytes: Option<u64>,
     /// The last report of a worker.
     report: Option<NodeReport>,
@@ -43,6 +44,7 @@ impl SystemTable for Nodes {
         Column::optional_number("rows", |node| node.report.map(|report| report.rows)),
         Column::optional_number("bytes", |node| node.report.map(|report| report.bytes)),
         Column::optional_number("last_heartbeat_ms", |node| node.heard_ago.map(milliseconds)),
+        Column::optional_text("zone", |node| node.zone.clone()),
     ];
 
     async fn rows(sources: &SystemTableSources) -> Result<Vec<Node>> {
@@ -52,6 +54,7 @@ impl SystemTable for Nodes {
             address: sources.cluster.address().to_string(),
             state: NodeState::Alive,
             version: VERSION.to_owned(),
+            zone: None,
             memory_reserved_bytes: Some(sources.statements.memory_bytes() as u64),
             report: None,
             heard_ago: None,
@@ -68,6 +71,7 @@ fn worker(status: NodeStatus) -> Node {
         address: status.address,
         state: status.state,
         version: status.version,
+        zone: status.zone,
         memory_reserved_bytes: status.report.map(|report| report.memory_reserved_bytes),
         report: status.report,
         heard_ago: status.heard_ago,

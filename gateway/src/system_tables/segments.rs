@@ -143,7 +143,7 @@ mod tests {
             .unwrap();
         let catalog = Catalog::open(Arc::new(store)).await.unwrap();
         let address = "127.0.0.1:7201";
-        let joined = catalog.register_worker(None, address, "0.1.0").await;
+        let joined = catalog.register_worker(None, address, "0.1.0", None).await;
         let worker = joined.unwrap().id;
         let definition = TableDefinition {
             name: RelationName::in_public("birds"),

@@ -18,8 +18,8 @@ pub(super) struct Files {
 #[derive(PartialEq, Eq)]
 pub(super) struct File {
     /// Setting or flag that names the file.
-    setting: String,
-    path: PathBuf,
+    pub(super) setting: String,
+    pub(super) path: PathBuf,
     bytes: Vec<u8>,
 }
 
@@ -46,6 +46,32 @@ impl Files {
             authorities: read("authorities", &config.authorities)?,
             client_authorities: read("client_authorities", &config.client_authorities)?,
         })
+    }
+}
+
+impl Files {
+    /// Returns the error of each file that cannot be read or does not hold what it should.
+    pub(super) fn unusable(role: NodeRole, config: &Config) -> Vec<Error> {
+        let read = |key: &str, path: &Option<PathBuf>| {
+            let path = path.as_ref()?;
+            Some(File::read(format!("{role}.tls.{key}"), path))
+        };
+        let key = read("key", &config.key);
+        let key = key.map(|file| file.and_then(|file| file.key().map(drop)));
+        let [certificate, authorities, client_authorities] = [
+            ("certificate", &config.certificate),
+            ("authorities", &config.authorities),
+            ("client_authorities", &config.client_authorities),
+        ]
+        .map(|(key, path)| {
+            let file = read(key, path);
+            file.map(|file| file.and_then(|file| file.certificates().map(drop)))
+        });
+        [certificate, key, authorities, client_authorities]
+            .into_iter()
+            .flatten()
+            .filter_map(Result::err)
+            .collect()
     }
 }
 

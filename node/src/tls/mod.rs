@@ -6,6 +6,9 @@
 mod expiry;
 /// Reads the files of certificates and keys.
 mod files;
+/// Looks at the files before a node starts: when certificates are valid, who signed them, and which
+/// names they have.
+mod inspection;
 /// Decides from a peer's certificate whether the peer is a node.
 mod peer_kind;
 /// Builds rustls's configuration for the server side and the client side of a connection.
@@ -27,6 +30,7 @@ use volary_flight_proto::{Error, Result};
 use crate::data_dir::NodeRole;
 pub use expiry::CertificateFiles;
 use files::Files;
+pub use inspection::{Inspection, Validity};
 pub use peer_kind::PeerKind;
 pub(crate) use rustls_config::ServerSide;
 

@@ -12,7 +12,7 @@ use webpki::{EndEntityCert, KeyUsage};
 use super::provider;
 
 /// The extended key usage serverAuth, 1.3.6.1.5.5.7.3.1, in DER.
-const SERVER_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];
+pub(super) const SERVER_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];
 
 /// The kind of a peer, according to its certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use arrow_flight::Action;
 use backon::{ExponentialBuilder, Retryable};
+use bytes::Bytes;
 use prost::Message;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -10,7 +11,8 @@ use tonic::Status;
 use volary_flight_proto::error::innermost_cause;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::membership::{
-    JOIN_ACTION, JoinRequest, JoinResponse, LEAVE_ACTION, LeaveRequest, LeaveResponse,
+    CHECK_ACTION, CheckAnswer, CheckRequest, JOIN_ACTION, JoinRequest, JoinResponse, LEAVE_ACTION,
+    LeaveRequest, LeaveResponse,
 };
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::{Error, ErrorCode, Result};
@@ -25,6 +27,10 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which a sealed message is valid. It is long because the clocks of two machines may
 /// differ by seconds.
 const MESSAGE_LIFETIME: Duration = Duration::from_secs(60);
+/// Time for which a question about the gateway is valid: a hundred years. The clocks may differ by
+/// any time, which is what the question is to find out. It changes nothing, so nobody gains
+/// anything by sending it again.
+const CHECK_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -147,12 +153,7 @@ impl GatewayClient {
         request: &impl Message,
     ) -> Result<A> {
         let answered = timeout(CALL_TIMEOUT, self.call_once(call, request)).await;
-        let answer = answered.unwrap_or_else(|_| {
-            Err(Error::new(
-                ErrorCode::DeadlineExceeded,
-                format!("no answer within {CALL_TIMEOUT:?}; check its address and the network"),
-            ))
-        });
+        let answer = answered.unwrap_or_else(|_| Err(no_answer()));
         answer.map_err(|error| error.at(self))
     }
 
@@ -162,9 +163,34 @@ impl GatewayClient {
         request: &impl Message,
     ) -> Result<A> {
         let body = self.sealer.seal(call.request, request, MESSAGE_LIFETIME);
+        let answer = self.exchange(call.action, body).await?;
+        self.sealer.open(call.answer, &answer)
+    }
+
+    /// Asks the gateway about itself. The answer may seem to have expired, because the two clocks
+    /// may differ: its nonce shows that it is new.
+    pub(super) async fn check(&self, request: &CheckRequest) -> Result<CheckAnswer> {
+        let asking = async {
+            let body = self.sealer.seal(Purpose::Check, request, CHECK_LIFETIME);
+            let answer = self.exchange(CHECK_ACTION, body).await?;
+            let answer: CheckAnswer = self.sealer.open_expired(Purpose::CheckAnswer, &answer)?;
+            if answer.nonce != request.nonce {
+                return Err(Error::new(
+                    ErrorCode::PermissionDenied,
+                    "the answer is that of an earlier question; check who answers there",
+                ));
+            }
+            Ok(answer)
+        };
+        let answered = timeout(CALL_TIMEOUT, asking).await;
+        answered.unwrap_or_else(|_| Err(no_answer()))
+    }
+
+    /// Sends a sealed message, and returns the sealed answer.
+    async fn exchange(&self, action: &str, body: Bytes) -> Result<Bytes> {
         let mut client = self.client.clone();
         let mut answers = client
-            .do_action(Action::new(call.action, body))
+            .do_action(Action::new(action, body))
             .await
             .map_err(call_error)?
             .into_inner();
@@ -174,8 +200,15 @@ impl GatewayClient {
                 "the answer has no message; check that a gateway of Volary listens there",
             )
         })?;
-        self.sealer.open(call.answer, &answer.body)
+        Ok(answer.body)
     }
+}
+
+fn no_answer() -> Error {
+    Error::new(
+        ErrorCode::DeadlineExceeded,
+        format!("no answer within {CALL_TIMEOUT:?}; check its address and the network"),
+    )
 }
 
 /// Converts a failed call into the gateway's own error. If no gateway answered, returns an error
