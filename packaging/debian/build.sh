@@ -17,6 +17,7 @@ made="$release/package"
 rm -rf "$made"
 mkdir -p "$made/man" "$made/completions"
 "$release/volary" man "$made/man" >/dev/null
+gzip -9n "$made"/man/*
 for shell in bash zsh fish; do
     "$release/volary" completions "$shell" >"$made/completions/volary.$shell"
 done
@@ -26,7 +27,7 @@ version="${version#volary }"
 # The same sources make the same package: its times are that of the last commit.
 SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(git -C "$here" log -1 --format=%ct 2>/dev/null || date +%s)}"
 export SOURCE_DATE_EPOCH
-cat >"$made/changelog" <<END
+gzip -9n >"$made/changelog.Debian.gz" <<END
 volary ($version-1) unstable; urgency=medium
 
   * Release $version. CHANGELOG.md of the sources lists its changes.
@@ -34,5 +35,6 @@ volary ($version-1) unstable; urgency=medium
  -- Volary maintainers <maintainers@volary.invalid>  $(LC_ALL=C date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")
 END
 
-cd "$here"
-"$cargo_deb" --no-build --package volary-cli --output "$out/"
+# The description is looked for from the current directory, and everything else from the directory of the crate.
+cd "$here/cli"
+"$cargo_deb" --no-build --output "$out/"
