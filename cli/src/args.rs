@@ -134,7 +134,7 @@ pub struct LocalArgs {
     /// Keep the data in a new temporary directory, and remove it at the end
     #[arg(long, conflicts_with = "data_dir")]
     pub temporary: bool,
-    /// Stop when standard input is closed, so that the cluster ends with the program that started it
+    /// Stop when standard input is closed: the cluster then ends with the program that started it
     #[arg(long)]
     pub stop_with_stdin: bool,
 }
