@@ -142,7 +142,7 @@ $(DBT_VENV)/.installed: python-client/pyproject.toml tests/dbt/requirements.txt
 	@touch $@
 
 wheel: setup build ## A wheel of the Python package that brings the program, in dist; compiles nothing that build has not compiled
-	$(VENV)/bin/python tools/wheel.py $(BIN) $(DIST)
+	$(VENV)/bin/python tools/make_wheel.py $(BIN) $(DIST)
 
 deb: build $(CARGO_DEB) ## A Debian package with units, user, man pages and completions, in dist
 	packaging/debian/build.sh $(CARGO_DEB) $(DIST)

@@ -1,4 +1,4 @@
-"""Puts the program `volary` into a wheel if the variable VOLARY_WHEEL_BINARY names it. `tools/wheel.py` sets it.
+"""Puts the program `volary` into a wheel if the variable VOLARY_WHEEL_BINARY names it. `tools/make_wheel.py` sets it.
 
 Without the variable, the wheel is pure Python, and so is an editable installation. No variant compiles anything.
 """

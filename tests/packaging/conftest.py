@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from machine import Machine, make_root
 from processes import binary
-from tools import REPOSITORY, call, need
+from programs import REPOSITORY, call, need
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from processes import PATIENCE_SECONDS, until
-from tools import call
+from programs import call
 
 
 def make_root(directory: Path, package: Path, suite: str = "bookworm") -> Path:

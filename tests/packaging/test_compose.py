@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tools import REPOSITORY, call, need
+from programs import REPOSITORY, call, need
 
 COMPOSE = REPOSITORY / "packaging" / "compose.yaml"
 # Docker Compose reads its files with this module.

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from tools import call, need
+from programs import call, need
 
 UNITS = ("volary-gateway.service", "volary-worker.service")
 FILES = {

@@ -1,4 +1,4 @@
-"""Builds the container image, and runs it as an operator should: not as root, and with nothing to write but a volume."""
+"""Builds the container image, and runs it as an operator should: not as root, and able to write to a volume only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from podman import container, inspect, podman
 from processes import until, within
-from tools import REPOSITORY, call, need
+from programs import REPOSITORY, call, need
 
 NAME = "localhost/volary-test"
 SECRET = "--env=VOLARY_SECRET=of-the-tests-and-far-longer-than-128-bits"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tools import REPOSITORY, call
+from programs import REPOSITORY, call
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 
@@ -25,7 +25,7 @@ def clean(pip: Path) -> dict[str, str]:
 
 
 def test_the_wheel_alone_runs_the_first_example(pip: Path, program: Path, tmp_path: Path):
-    wheel = call(sys.executable, REPOSITORY / "tools" / "wheel.py", program, tmp_path).strip()
+    wheel = call(sys.executable, REPOSITORY / "tools" / "make_wheel.py", program, tmp_path).strip()
     call(pip, "install", "--quiet", wheel, env=clean(pip))
     example = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[0]
     shown = call(pip.with_name("python"), "-c", example, env=clean(pip), cwd=tmp_path)

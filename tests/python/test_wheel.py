@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow
 import pytest
-import wheel as wheel_tool
+from make_wheel import build
 from processes import PATIENCE_SECONDS, binary
 
 pytestmark = pytest.mark.server
@@ -24,7 +24,7 @@ README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, made from the program of the tests."""
-    return wheel_tool.build(binary("volary"), tmp_path_factory.mktemp("wheel"))
+    return build(binary("volary"), tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Makes a wheel of the Python package that brings the program `volary`. Compiles nothing, and prints the wheel's path.
 
-    tools/wheel.py PROGRAM DIRECTORY
+    tools/make_wheel.py PROGRAM DIRECTORY
 
 The name of the wheel says on which machines it runs: auditwheel reads from the program which version of the C library
 it needs. pip refuses the wheel on an older machine.
