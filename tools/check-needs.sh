@@ -196,8 +196,8 @@ check_all() {
 # What `make test-packaging` uses. Its tests skip what they cannot do without a tool, but fail in CI.
 check_packaging() {
     local tool
-    for tool in dpkg-deb:dpkg lintian:lintian mmdebstrap:mmdebstrap podman:podman runc:runc \
-        systemd-nspawn:systemd-container systemd-analyze:systemd strip:binutils; do
+    for tool in dpkg-deb:dpkg lintian:lintian mmdebstrap:mmdebstrap podman:podman podman-compose:podman-compose \
+        runc:runc systemd-nspawn:systemd-container systemd-analyze:systemd strip:binutils; do
         has "${tool%%:*}" || missing_packages "${tool%%:*} is not installed" "${tool##*:}"
     done
     has go || missing "Go is not installed; it checks compose.yaml" "https://go.dev/dl"

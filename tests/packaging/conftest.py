@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from machine import Machine, make_root
+from podman import podman
 from processes import binary
 from programs import REPOSITORY, call, need
 
@@ -47,3 +48,27 @@ def machine(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ma
     need("systemd-nspawn", root=True)
     with Machine(root, tmp_path_factory.mktemp("machine") / "console.log") as machine:
         yield machine
+
+
+@pytest.fixture(scope="session")
+def image(program: Path) -> Iterator[str]:
+    """The name of the container image."""
+    need("podman", "mmdebstrap", root=True)
+    name = "localhost/volary-test"
+    call(REPOSITORY / "packaging" / "container" / "build.sh", program, name)
+    yield name
+    podman("rmi", "--force", name)
+
+
+@pytest.fixture(scope="session")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The name of an image with Debian's Prometheus, which is called as that of the project is."""
+    need("podman", "mmdebstrap", root=True)
+    name = "localhost/prometheus-test"
+    file = tmp_path_factory.mktemp("prometheus") / "image.tar"
+    call("mmdebstrap", "--quiet", "--variant=essential", "--include=prometheus", "bookworm", file)
+    start = 'ENTRYPOINT ["/usr/bin/prometheus"]'
+    imported = podman("import", "--quiet", "--change", start, "--change", "WORKDIR /prometheus", str(file), name)
+    assert imported.code == 0, imported.output
+    yield name
+    podman("rmi", "--force", name)

@@ -12,15 +12,13 @@ from typing import Any, NamedTuple
 
 from processes import PATIENCE_SECONDS
 
-
-def _limits() -> list[str]:
-    """Returns options for the limits of a container. Without CAP_SYS_RESOURCE, a limit can only become lower."""
-    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return [f"--ulimit=nofile={files}:{files}", "--ulimit=nproc=4096:4096"]
+# Without CAP_SYS_RESOURCE, a limit can only become lower.
+_, OPEN_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)
+PROCESSES = "--ulimit=nproc=4096:4096"
 
 
 # runc also works where both versions of cgroups are mounted, and crun does not.
-_RUNTIME = ["--runtime=runc"] if shutil.which("runc") else []
+RUNTIME = ["--runtime=runc"] if shutil.which("runc") else []
 # A node needs nothing but its volume.
 _HARDENED = ["--read-only", "--cap-drop=all", "--security-opt=no-new-privileges"]
 
@@ -35,7 +33,7 @@ class Ended(NamedTuple):
 def podman(*arguments: str) -> Ended:
     """Runs podman to its end."""
     done = subprocess.run(
-        ["podman", *_RUNTIME, *arguments],
+        ["podman", *RUNTIME, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -85,7 +83,8 @@ class Container:
 @contextlib.contextmanager
 def container(image: str, *arguments: str, options: tuple[str, ...] = ()) -> Iterator[Container]:
     """Starts a container without a network. It and its volumes are removed at the end."""
-    started = podman("run", "--detach", "--network=none", *_HARDENED, *_limits(), *options, image, *arguments)
+    limits = [f"--ulimit=nofile={OPEN_FILES}:{OPEN_FILES}", PROCESSES]
+    started = podman("run", "--detach", "--network=none", *_HARDENED, *limits, *options, image, *arguments)
     assert started.code == 0, started.output
     name = started.output.split()[-1]
     try:

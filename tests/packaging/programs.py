@@ -17,6 +17,7 @@ PACKAGES = {
     "lintian": "lintian",
     "mmdebstrap": "mmdebstrap",
     "podman": "podman",
+    "podman-compose": "podman-compose",
     "systemd-analyze": "systemd",
     "systemd-nspawn": "systemd-container",
 }

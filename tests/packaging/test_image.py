@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 from podman import container, inspect, podman
 from processes import until, within
-from programs import REPOSITORY, call, need
 
-NAME = "localhost/volary-test"
 SECRET = "--env=VOLARY_SECRET=of-the-tests-and-far-longer-than-128-bits"
 READY = "Ctrl-C stops it."
-
-
-@pytest.fixture(scope="module")
-def image(program: Path) -> Iterator[str]:
-    need("podman", "mmdebstrap", root=True)
-    call(REPOSITORY / "packaging" / "container" / "build.sh", program, NAME)
-    yield NAME
-    podman("rmi", "--force", NAME)
 
 
 def test_the_image_says_how_it_is_run(image: str):
