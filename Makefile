@@ -57,7 +57,7 @@ export VOLARY_BIN := $(abspath $(BIN))
 .PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools test-superset test-ibis test-dbt test-packaging wheel deb image soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## Make the Python environment in .venv (make test does it by itself)
 

@@ -196,10 +196,13 @@ check_all() {
 # What `make test-packaging` uses. Its tests skip what they cannot do without a tool, but fail in CI.
 check_packaging() {
     local tool
-    for tool in dpkg-deb:dpkg lintian:lintian mmdebstrap:mmdebstrap podman:podman podman-compose:podman-compose \
-        runc:runc systemd-nspawn:systemd-container systemd-analyze:systemd strip:binutils; do
+    for tool in dpkg-deb:dpkg lintian:lintian mmdebstrap:mmdebstrap podman-compose:podman-compose runc:runc \
+        systemd-nspawn:systemd-container systemd-analyze:systemd strip:binutils; do
         has "${tool%%:*}" || missing_packages "${tool%%:*} is not installed" "${tool##*:}"
     done
+    # Containers of compose.yaml find each other by names.
+    has podman || missing_packages "podman is not installed" podman containernetworking-plugins iptables \
+        golang-github-containernetworking-plugin-dnsname
     has go || missing "Go is not installed; it checks compose.yaml" "https://go.dev/dl"
 }
 
