@@ -19,7 +19,7 @@ BALLISTA_INSTALL := cargo install --locked --root $(BALLISTA) --target-dir $(BAL
 JDBC_BENCH := $(MAVEN) --file benches/jdbc/pom.xml compile exec:exec
 PYTHON_BENCH := $(VENV)/bin/python benches/python/bench.py
 
-PYTHON_SOURCES := python-client tests/python tests/sqlalchemy tests/superset tests/ibis tests/dbt benches/python tools
+PYTHON_SOURCES := python-client tests/python tests/packaging tests/sqlalchemy tests/superset tests/ibis tests/dbt benches/python tools
 
 # Superset and dbt need other releases of some packages than the tests in .venv, and Ibis needs packages that no other
 # test needs. So each of them has an environment.
@@ -30,6 +30,13 @@ DBT_VENV      := .venv-dbt
 # cargo-deny checks the licences, versions, sources and advisories of dependencies.
 DENY         := $(TARGET)/tools/bin/cargo-deny
 DENY_RELEASE := 0.20.2
+
+# cargo-deb makes the Debian package from cli/Cargo.toml.
+CARGO_DEB         := $(abspath $(TARGET))/tools/bin/cargo-deb
+CARGO_DEB_RELEASE := 3.8.0
+# Where the wheel and the Debian package are put, and the name of the container image.
+DIST  ?= dist
+IMAGE ?= localhost/volary
 
 # How long each fuzz target runs. libFuzzer needs a nightly compiler.
 FUZZ_SECONDS ?= 600
@@ -47,10 +54,10 @@ TEST_TARGETS := --lib --bins --tests
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools test-superset test-ibis test-dbt soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
+.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools test-superset test-ibis test-dbt test-packaging wheel deb image soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## Make the Python environment in .venv (make test does it by itself)
 
@@ -133,6 +140,24 @@ $(DBT_VENV)/.installed: python-client/pyproject.toml tests/dbt/requirements.txt
 	$(DBT_VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[dbt]' \
 		--requirement tests/dbt/requirements.txt
 	@touch $@
+
+wheel: setup build ## A wheel of the Python package that brings the program, in dist; compiles nothing that build has not compiled
+	$(VENV)/bin/python tools/make_wheel.py $(BIN) $(DIST)
+
+deb: build $(CARGO_DEB) ## A Debian package with units, user, man pages and completions, in dist
+	packaging/debian/build.sh $(CARGO_DEB) $(DIST)
+
+$(CARGO_DEB):
+	cargo install --locked --root $(TARGET)/tools --target-dir $(TARGET)/tools/build cargo-deb@$(CARGO_DEB_RELEASE)
+	rm -rf $(TARGET)/tools/build
+
+image: build ## A container image (IMAGE), with podman or ENGINE, on a base of Debian's packages or BASE
+	packaging/container/build.sh $(BIN) $(IMAGE)
+
+test-packaging: setup $(CARGO_DEB) ## Installs and runs the wheel, the Debian package and the image; needs root, the network and minutes
+	cargo build --release --workspace --bins
+	@PYTHON="$(PYTHON)" tools/check-needs.sh packaging || test "$$CI" != true
+	CARGO_DEB=$(CARGO_DEB) $(VENV)/bin/pytest --config-file=tests/packaging/pytest.ini tests/packaging
 
 soak: setup ## Hostile users, and calls of functions that nobody would make, for ten minutes each (SOAK_SECONDS)
 	cargo build --release --workspace --bins

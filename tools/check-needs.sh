@@ -5,7 +5,8 @@
 #   tools/check-needs.sh --install TASK  installs what is missing first
 #   tools/check-needs.sh go              fails and says so if the tests of Go clients must be skipped
 #
-# The tasks are build, test and ci. Each of them needs what the one before it needs, and more. None of them needs Go.
+# The tasks are build, test, ci and packaging. Each of them needs what the one before it needs, and more. Only packaging
+# needs Go.
 # PYTHON names the Python to use. CARGO_TARGET_DIR names the directory for compiled files.
 set -euo pipefail
 here="$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)"
@@ -19,9 +20,10 @@ case "${1:-}" in
 build) level=1 ;;
 test) level=2 ;;
 ci) level=3 ;;
+packaging) level=4 ;;
 go) level=0 ;;
 *)
-    echo "usage: $0 [--install] build|test|ci, or $0 go" >&2
+    echo "usage: $0 [--install] build|test|ci|packaging, or $0 go" >&2
     exit 2
     ;;
 esac
@@ -186,6 +188,22 @@ check_all() {
         has rsync || missing_packages "rsync is not installed" rsync
         has flock || missing_packages "flock is not installed" util-linux
     fi
+    if ((level >= 4)); then
+        check_packaging
+    fi
+}
+
+# What `make test-packaging` uses. Its tests skip what they cannot do without a tool, but fail in CI.
+check_packaging() {
+    local tool
+    for tool in dpkg-deb:dpkg lintian:lintian mmdebstrap:mmdebstrap podman-compose:podman-compose runc:runc \
+        systemd-nspawn:systemd-container systemd-analyze:systemd strip:binutils; do
+        has "${tool%%:*}" || missing_packages "${tool%%:*} is not installed" "${tool##*:}"
+    done
+    # Containers of compose.yaml find each other by names.
+    has podman || missing_packages "podman is not installed" podman containernetworking-plugins iptables \
+        golang-github-containernetworking-plugin-dnsname
+    has go || missing "Go is not installed; it checks compose.yaml" "https://go.dev/dl"
 }
 
 if ((level == 0)); then

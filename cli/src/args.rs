@@ -149,6 +149,12 @@ pub struct LocalArgs {
     /// File with the secret of the cluster; VOLARY_SECRET can hold the secret instead
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
+    /// Keep the data in a new temporary directory, and remove it at the end
+    #[arg(long, conflicts_with = "data_dir")]
+    pub temporary: bool,
+    /// Stop when standard input is closed: the cluster then ends with the program that started it
+    #[arg(long)]
+    pub stop_with_stdin: bool,
 }
 
 /// The flags of a cluster that runs in one process.

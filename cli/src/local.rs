@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tempfile::TempDir;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result};
 use volary_gateway::Gateway;
@@ -19,6 +20,7 @@ use volary_node::size::MemorySize;
 use volary_node::{Runtimes, durable, open_files, secret, tls};
 use volary_worker::Worker;
 
+use crate::args::LocalArgs;
 use crate::settings::Settings;
 use crate::signals::StopSignals;
 use crate::{operations, terminal};
@@ -270,13 +272,21 @@ fn load_or_create_secret(data_dir: &Path) -> Result<String> {
     Ok(secret)
 }
 
-/// Runs a cluster until a signal comes.
+/// Runs a cluster until a signal comes, or until standard input is closed if the arguments say so.
 ///
 /// # Errors
 /// Returns an error if the cluster cannot start, and `DEADLINE_EXCEEDED` if the shutdown was cut
 /// off.
-pub async fn run(settings: Settings, runtimes: Runtimes) -> Result<()> {
+pub async fn run(mut settings: Settings, args: &LocalArgs, runtimes: Runtimes) -> Result<()> {
     let mut stop = StopSignals::listen()?;
+    if args.stop_with_stdin {
+        stop.listen_to_standard_input()?;
+    }
+    // It is removed when this function returns. The nodes have stopped by then.
+    let temporary = args.temporary.then(temporary_directory).transpose()?;
+    if let Some(directory) = &temporary {
+        settings.local.data_dir = directory.path().to_owned();
+    }
     let workers = settings.local.workers;
     let operations = operations::start(&settings.operations, workers + 1, &runtimes)?;
     let data_dir = settings.local.data_dir.display().to_string();
@@ -297,6 +307,13 @@ pub async fn run(settings: Settings, runtimes: Runtimes) -> Result<()> {
     tracing::info!("stopping");
     operations.set_stopping();
     stop.finish(cluster.shutdown()).await
+}
+
+fn temporary_directory() -> Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix("volary-")
+        .tempdir()
+        .map_err(|source| Error::io("cannot create a temporary directory", source))
 }
 
 /// Returns the lines that show a user how to connect to the cluster.

@@ -149,7 +149,7 @@ fn dispatch(command: Command, settings: Settings) -> Result<()> {
             None => run_on_io(|runtimes| gateway::run(settings, runtimes)),
         },
         Command::Worker(_) => run_on_io(|runtimes| worker::run(settings, runtimes)),
-        Command::Local(_) => run_on_io(|runtimes| local::run(settings, runtimes)),
+        Command::Local(args) => run_on_io(|runtimes| local::run(settings, &args, runtimes)),
         Command::Demo(args) => {
             let options = demo::DemoOptions {
                 scale: args.scale,

@@ -20,6 +20,15 @@ TOOLS = {
     "cat": "exit 1",
     "cc": "exit 0",
     "curl": "exit 0",
+    "dpkg-deb": "exit 0",
+    "lintian": "exit 0",
+    "mmdebstrap": "exit 0",
+    "podman": "exit 0",
+    "podman-compose": "exit 0",
+    "runc": "exit 0",
+    "strip": "exit 0",
+    "systemd-analyze": "exit 0",
+    "systemd-nspawn": "exit 0",
     "df": "echo Filesystem; echo '/dev/disk 100000000 1 90000000 1% /'",
     "du": "echo '0 target'",
     "flock": "exit 0",
@@ -91,7 +100,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-@pytest.mark.parametrize("task", ["build", "test", "ci"])
+@pytest.mark.parametrize("task", ["build", "test", "ci", "packaging"])
 def test_nothing_is_said_where_nothing_is_missing(machine: Machine, task: str):
     checked = machine.check(task)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
@@ -107,6 +116,9 @@ def test_nothing_is_said_where_nothing_is_missing(machine: Machine, task: str):
         ("javac", "test", ["a JDK (17 or newer)", "apt-get install default-jdk-headless"]),
         ("mvn", "test", ["Maven", "apt-get install maven"]),
         ("rsync", "ci", ["rsync", "apt-get install rsync"]),
+        ("podman", "packaging", ["podman", "apt-get install podman"]),
+        ("systemd-nspawn", "packaging", ["systemd-nspawn", "apt-get install systemd-container"]),
+        ("go", "packaging", ["Go is not installed", "go.dev/dl"]),
     ],
 )
 def test_a_missing_tool_is_named_with_the_command_that_installs_it(
@@ -148,6 +160,12 @@ def test_a_tool_that_is_too_old_or_broken_is_named_with_what_it_should_be(
 def test_a_newer_cargo_will_do(machine: Machine, version: str):
     machine.has("cargo", f"echo 'cargo {version} (abc 2026-10-01)'")
     assert machine.check("test").returncode == 0
+
+
+def test_ci_does_not_ask_for_what_only_tests_of_packages_need(machine: Machine):
+    tools = ["dpkg-deb", "lintian", "mmdebstrap", "podman", "podman-compose", "runc", "strip"]
+    machine.lacks(*tools, "systemd-analyze", "systemd-nspawn")
+    assert machine.check("ci").returncode == 0
 
 
 def test_a_build_does_not_ask_for_what_only_tests_need(machine: Machine):

@@ -28,6 +28,7 @@ def test_the_readme_of_the_client_has_examples():
 
 
 def test_the_examples_of_the_client_run_one_after_another(cluster, monkeypatch, capsys):
+    monkeypatch.setenv("VOLARY_BIN", str(binary("volary")))
     # In the README, `volary.connect()` means the cluster of this session, and not a cluster at the default port.
     monkeypatch.setenv("VOLARY_URI", cluster.uri)
     names: dict[str, object] = {}
@@ -39,7 +40,8 @@ def test_the_examples_of_the_client_run_one_after_another(cluster, monkeypatch, 
 @pytest.mark.server
 def test_what_the_readme_does_by_hand_can_be_done(tmp_path):
     (commands,) = [example for example in examples(README, "sh") if "volary sql" in example]
-    (python,) = examples(README, "python")
+    # tests/python/test_wheel.py runs the first example.
+    _, python = examples(README, "python")
     with LocalCluster(tmp_path, workers=4, allow_roots=[REPOSITORY / "tests" / "data"]) as cluster:
         done = subprocess.run(
             ["bash", "-euc", commands],
