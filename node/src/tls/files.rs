@@ -47,14 +47,12 @@ impl Files {
             client_authorities: read("client_authorities", &config.client_authorities)?,
         })
     }
-}
 
-impl Files {
     /// Returns the error of each file that cannot be read or does not hold what it should.
-    pub(super) fn unusable(role: NodeRole, config: &Config) -> Vec<Error> {
+    pub(super) fn unusable(section: &str, config: &Config) -> Vec<Error> {
         let read = |key: &str, path: &Option<PathBuf>| {
             let path = path.as_ref()?;
-            Some(File::read(format!("{role}.tls.{key}"), path))
+            Some(File::read(format!("{section}.tls.{key}"), path))
         };
         let key = read("key", &config.key);
         let key = key.map(|file| file.and_then(|file| file.key().map(drop)));

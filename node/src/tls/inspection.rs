@@ -1,17 +1,14 @@
-//! Nothing in webpki says when a certificate is valid, except its errors: a certificate that is
-//! checked for a time before it is valid, or after it has expired, is refused with the limit. A
-//! parser of certificates would be one more dependency.
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio_rustls::rustls::RootCertStore;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::pki_types::{ServerName, UnixTime};
 use volary_flight_proto::{Error, Result};
 use webpki::{EndEntityCert, KeyUsage};
 
 use super::files::{File, Files};
 use super::peer_kind::SERVER_AUTH;
+use super::validity::valid_times;
 use super::{Config, provider, rustls_config};
 use crate::data_dir::NodeRole;
 
@@ -45,7 +42,7 @@ impl Inspection {
     /// # Errors
     /// Returns all errors: those of each file, or else those of files that do not fit together.
     pub fn read(role: NodeRole, config: &Config) -> Result<Self, Vec<Error>> {
-        let problems = Files::unusable(role, config);
+        let problems = Files::unusable(&role.to_string(), config);
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -54,7 +51,7 @@ impl Inspection {
 
     fn read_together(role: NodeRole, config: &Config) -> Result<Self> {
         config.validate(role)?;
-        let files = Files::read(role, config)?;
+        let files = Files::read(&role.to_string(), config)?;
         rustls_config::server(role, config, &files)?;
         rustls_config::client_of_node(&files)?;
         Ok(Self { files })
@@ -221,29 +218,6 @@ fn listed(names: &[String]) -> String {
         return "no name".to_owned();
     }
     names.join(", ")
-}
-
-/// Returns the first and the last second (since 1970) in which the certificate is valid.
-fn valid_times(certificate: &CertificateDer<'_>) -> Option<(u64, u64)> {
-    let parsed = EndEntityCert::try_from(certificate).ok()?;
-    let refusal = |at: UnixTime| {
-        let algorithms = provider().signature_verification_algorithms.all;
-        let usage = KeyUsage::required(SERVER_AUTH);
-        parsed
-            .verify_for_usage(algorithms, &[], &[], at, usage, None, None)
-            .err()
-    };
-    let not_before = match refusal(time(0)) {
-        Some(webpki::Error::CertNotValidYet { not_before, .. }) => not_before.as_secs(),
-        // It is valid since 1970 or before.
-        _ => 0,
-    };
-    match refusal(time(u64::MAX)) {
-        Some(webpki::Error::CertExpired { not_after, .. }) => {
-            Some((not_before, not_after.as_secs()))
-        }
-        _ => None,
-    }
 }
 
 fn time(since_1970_s: u64) -> UnixTime {

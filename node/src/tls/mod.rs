@@ -2,8 +2,6 @@
 //! nodes over TLS only, and trusts only certificates that these authorities have signed.
 //! Certificates and authorities are loaded again when their files change.
 
-/// Finds out when certificates expire.
-mod expiry;
 /// Reads the files of certificates and keys.
 mod files;
 /// Looks at the files before a node starts: when certificates are valid, who signed them, and which
@@ -13,6 +11,8 @@ mod inspection;
 mod peer_kind;
 /// Builds rustls's configuration for the server side and the client side of a connection.
 mod rustls_config;
+/// Reads when certificates are valid.
+mod validity;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use volary_flight_proto::{Error, Result};
 
 use crate::data_dir::NodeRole;
-pub use expiry::CertificateFiles;
 use files::Files;
 pub use inspection::{Inspection, Validity};
 pub use peer_kind::PeerKind;
 pub(crate) use rustls_config::ServerSide;
+pub use validity::CertificateFiles;
 
 /// Time between two checks whether the files have changed.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
