@@ -288,12 +288,12 @@ def test_a_local_cluster_has_its_former_number_of_workers(tmp_path: Path) -> Non
 # Certificates
 
 
-def certificates(directory: Path, *arguments: str) -> dict[str, str]:
-    """Makes certificates of nodes, and returns the settings of a worker that uses them."""
+def certificates(directory: Path, *arguments: str, role: str = "WORKER") -> dict[str, str]:
+    """Makes certificates of nodes, and returns the settings of a node that uses them."""
     ended = run("volary", "certificates", f"--dir={directory}", *arguments)
     assert ended.code == 0, ended.err
     files = {"CERTIFICATE": "node.pem", "KEY": "node.key", "AUTHORITIES": "authority.pem"}
-    return {f"VOLARY_WORKER__TLS__{name}": str(directory / file) for name, file in files.items()}
+    return {f"VOLARY_{role}__TLS__{name}": str(directory / file) for name, file in files.items()}
 
 
 def test_a_certificate_that_fits_passes(tmp_path: Path) -> None:
@@ -482,6 +482,31 @@ def test_the_nodes_of_a_cluster_know_their_directories_and_each_other(tmp_path: 
         report = doctor("gateway", "--offline", *of_gateway)
         assert report.failed() == {"catalog"}
         assert "is missing" in report.one("catalog").found
+
+
+def test_nodes_with_certificates_check_those_of_each_other(tmp_path: Path) -> None:
+    of_worker = certificates(tmp_path / "tls")
+    of_gateway = {name.replace("WORKER", "GATEWAY"): file for name, file in of_worker.items()}
+    with Processes(tmp_path, {**of_worker, **of_gateway}) as processes:
+        node = processes.add_worker()
+        new = ["--listen=127.0.0.1:0", f"--gateway={processes.gateway.address}", f"--data-dir={tmp_path / 'new'}"]
+        assert doctor("worker", *new, settings=of_worker).code == 0
+        strangers = certificates(tmp_path / "strangers")
+        report = doctor("worker", *new, settings=strangers)
+        assert report.failed() == {"gateway"}
+        assert "invalid peer certificate" in report.one("gateway").found
+
+        # The gateway's own address is one of those that its certificate has.
+        places = [f"--listen={processes.gateway.address}", f"--data-dir={processes.gateway.data_dir}"]
+        assert doctor("gateway", *places, settings=of_gateway).one("workers").status == "ok"
+        processes.gateway.kill()
+        report = doctor("gateway", *places, settings=of_gateway)
+        assert report.code == 0
+        assert report.one("workers").found == "1 worker can be reached from here"
+        report = doctor("gateway", *places, settings=certificates(tmp_path / "strangers", "--renew", role="GATEWAY"))
+        assert (report.code, report.one("workers").status) == (0, "warning")
+        assert f"worker {node.id}: 127.0.0.1:" in report.one("workers").found
+        assert "cannot be reached over TLS (invalid peer certificate" in report.one("workers").found
 
 
 def test_users_need_a_secret(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 use std::time::Duration;
 
 use arrow::util::display::array_value_to_string;
+use arrow_flight::Empty;
 use futures::{StreamExt, stream};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
+use volary_flight_proto::error::innermost_cause;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::Runtimes;
+use volary_node::channel::{ChannelOptions, flight_client};
 use volary_node::data_dir::{Identity, NodeRole};
-use volary_node::tls::Tls;
+use volary_node::tls::{ClientTls, Tls};
 use volary_worker::membership::{GatewayAnswer, check_gateway};
 
 use super::report::{Report, plain};
@@ -129,8 +132,14 @@ pub(super) async fn check_resolves(report: &mut Report, name: &str, address: &st
     }
 }
 
-/// Checks that workers, given by their names and addresses, can be reached from here.
-pub(super) async fn check_workers(report: &mut Report, workers: &[(String, String)]) {
+/// Checks that workers, given by their names and addresses, can be reached from here, over TLS if
+/// the gateway connects to them over TLS.
+pub(super) async fn check_workers(
+    report: &mut Report,
+    workers: &[(String, String)],
+    tls: Option<&ClientTls>,
+    runtimes: &Runtimes,
+) {
     const NAME: &str = "workers";
     if workers.is_empty() {
         report.ok(NAME, "none has joined yet");
@@ -138,7 +147,7 @@ pub(super) async fn check_workers(report: &mut Report, workers: &[(String, Strin
     }
     let unreachable: Vec<String> = stream::iter(workers)
         .map(|(name, address)| async move {
-            let error = connect(address).await.err()?;
+            let error = greet(address, tls, runtimes).await.err()?;
             Some(format!("{name}: {}", plain(&error).split("; ").next()?))
         })
         .buffered(CONNECTIONS)
@@ -165,15 +174,20 @@ pub(super) async fn check_workers(report: &mut Report, workers: &[(String, Strin
             "{} of {all} cannot be reached from here: {named}",
             unreachable.len()
         ),
-        "start them, or check their addresses (worker.advertise), the network and firewalls",
+        "start them, or check their addresses (worker.advertise), their certificates, the network and firewalls",
     );
 }
 
 /// Checks the workers of a gateway that runs with these settings. It has locked its catalog, so it
 /// is asked as a client asks.
-pub(super) async fn check_workers_of_running(report: &mut Report, config: &volary_gateway::Config) {
-    match running_workers(config).await {
-        Ok(workers) => check_workers(report, &workers).await,
+pub(super) async fn check_workers_of_running(
+    report: &mut Report,
+    config: &volary_gateway::Config,
+    tls: Option<&ClientTls>,
+    runtimes: &Runtimes,
+) {
+    match running_workers(config, tls.cloned()).await {
+        Ok(workers) => check_workers(report, &workers, tls, runtimes).await,
         Err(error) => report.warn(
             "workers",
             format!(
@@ -185,10 +199,12 @@ pub(super) async fn check_workers_of_running(report: &mut Report, config: &volar
     }
 }
 
-async fn running_workers(config: &volary_gateway::Config) -> Result<Vec<(String, String)>> {
+async fn running_workers(
+    config: &volary_gateway::Config,
+    tls: Option<ClientTls>,
+) -> Result<Vec<(String, String)>> {
     const QUESTION: &str = "SELECT id, address FROM system.nodes WHERE role = 'worker' ORDER BY id";
     let address = crate::local::reachable_address(config.listen).to_string();
-    let tls = Tls::load(NodeRole::Gateway, &config.tls)?.client();
     let asking = async {
         let mut client = Client::log_in(&Target::of_node(&address, tls)).await?;
         client.collect(QUESTION).await
@@ -228,6 +244,29 @@ fn unresolved(address: &str, why: &str) -> Error {
     ))
 }
 
+/// Connects to a worker, and shows and checks certificates if it is reached over TLS.
+async fn greet(address: &str, tls: Option<&ClientTls>, runtimes: &Runtimes) -> Result<()> {
+    connect(address).await?;
+    let Some(tls) = tls else { return Ok(()) };
+    let options = ChannelOptions {
+        connect_timeout: CONNECT_TIMEOUT,
+        tls: Some(tls.clone()),
+        ..ChannelOptions::default()
+    };
+    let mut client = flight_client(address, &options, runtimes.io())?;
+    match timeout(CONNECT_TIMEOUT, client.list_actions(Empty {})).await {
+        Err(_) => Err(late(address)),
+        // A worker has no actions for strangers. Its refusal is an answer, too.
+        Ok(Err(status)) if std::error::Error::source(&status).is_some() => {
+            Err(Error::unavailable(format!(
+                "{address} cannot be reached over TLS ({})",
+                innermost_cause(&status)
+            )))
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
 async fn connect(address: &str) -> Result<()> {
     let addresses = resolve(address).await?;
     let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(addresses.as_slice()));
@@ -250,6 +289,7 @@ fn late(address: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use tokio::net::TcpListener;
+    use volary_node::runtimes::OwnedRuntimes;
 
     use super::*;
 
@@ -304,9 +344,15 @@ mod tests {
         let nowhere = worker(3, "no host".to_owned());
 
         let mut report = Report::default();
-        check_workers(&mut report, &[]).await;
-        check_workers(&mut report, std::slice::from_ref(&up)).await;
-        check_workers(&mut report, &[up, down.clone(), nowhere]).await;
+        let runtimes = OwnedRuntimes::start(Some(1)).unwrap();
+        let runtimes = runtimes.handles();
+        for workers in [
+            Vec::new(),
+            vec![up.clone()],
+            vec![up.clone(), down.clone(), nowhere],
+        ] {
+            check_workers(&mut report, &workers, None, runtimes).await;
+        }
         let lines: Vec<String> = report.lines().lines().map(str::to_owned).collect();
         assert_eq!(lines[0], "ok       workers: none has joined yet");
         assert_eq!(

@@ -40,10 +40,15 @@ pub(super) async fn check_gateway(
     if scope.is_offline {
         return;
     }
+    // Checking the certificates has said what is wrong with them.
+    let Ok(tls) = tls::Tls::load(NodeRole::Gateway, &config.tls) else {
+        return;
+    };
+    let (tls, runtimes) = (tls.client(), &scope.runtimes);
     if is_running {
-        network::check_workers_of_running(report, config).await;
+        network::check_workers_of_running(report, config, tls.as_ref(), runtimes).await;
     } else {
-        network::check_workers(report, &summary.workers).await;
+        network::check_workers(report, &summary.workers, tls.as_ref(), runtimes).await;
     }
 }
 

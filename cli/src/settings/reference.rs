@@ -19,8 +19,9 @@ Volary runs without any settings. Settings come from these sources. A later sour
 4. flags, which `volary gateway --help` lists.
 
 If a key does not exist, or does not accept its value, nothing is started. The error names the key and the source of its
-value. `volary config` prints the settings in effect, without the secrets. Times are written `250ms`, `10s` or `1h`.
-Sizes are written `512MiB` or `2GiB`, or as a share of the memory of the machine or its cgroup, such as `50%`.
+value. `volary config --check` lists everything that is wrong, and `volary config` prints the settings in effect,
+without the secrets. Times are written `250ms`, `10s` or `1h`. Sizes are written `512MiB` or `2GiB`, or as a share of
+the memory of the machine or its cgroup, such as `50%`.
 
 ```toml
 [gateway]
