@@ -1,11 +1,16 @@
+//! Nothing in webpki says when a certificate is valid, except its errors: a certificate that is
+//! checked for a time before it is valid, or after it has expired, is refused with the limit. A
+//! parser of certificates would be nine more crates.
+
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use x509_parser::parse_x509_certificate;
-use x509_parser::time::ASN1Time;
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+use webpki::{EndEntityCert, KeyUsage};
 
-use super::Config;
+use super::peer_kind::SERVER_AUTH;
+use super::{Config, provider};
 
 /// The files of certificates that a node uses.
 #[derive(Debug, Clone, Default)]
@@ -45,8 +50,24 @@ fn first_expiry(path: &Path) -> Option<u64> {
 /// Returns the first and the last second (since 1970) in which the certificate is valid. Returns
 /// `None` if the certificate cannot be read.
 pub(super) fn valid_times(certificate: &CertificateDer<'_>) -> Option<(u64, u64)> {
-    let (_, parsed) = parse_x509_certificate(certificate).ok()?;
-    let validity = parsed.validity();
-    let seconds = |time: ASN1Time| u64::try_from(time.timestamp()).unwrap_or(0);
-    Some((seconds(validity.not_before), seconds(validity.not_after)))
+    let parsed = EndEntityCert::try_from(certificate).ok()?;
+    let refusal = |at_s: u64| {
+        let algorithms = provider().signature_verification_algorithms.all;
+        let usage = KeyUsage::required(SERVER_AUTH);
+        let at = UnixTime::since_unix_epoch(Duration::from_secs(at_s));
+        parsed
+            .verify_for_usage(algorithms, &[], &[], at, usage, None, None)
+            .err()
+    };
+    let not_before_s = match refusal(0) {
+        Some(webpki::Error::CertNotValidYet { not_before, .. }) => not_before.as_secs(),
+        // It is valid since 1970 or before.
+        _ => 0,
+    };
+    match refusal(u64::MAX) {
+        Some(webpki::Error::CertExpired { not_after, .. }) => {
+            Some((not_before_s, not_after.as_secs()))
+        }
+        _ => None,
+    }
 }

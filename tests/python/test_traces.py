@@ -1,0 +1,182 @@
+"""Tests distributed traces: what spans a statement has, whose trace they belong to, and that they never hurt."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from adbc_driver_flightsql import DatabaseOptions, dbapi
+from cluster import LocalCluster
+from collector import Collector, Span, collector
+from processes import Processes, run, until
+
+pytestmark = pytest.mark.server
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+CLIENTS_SPAN = "b7ad6b7169203331"
+
+
+@pytest.fixture(scope="module")
+def collected() -> Iterator[Collector]:
+    with collector() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def traced(collected: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """A gateway and two workers, each a process, that trace all statements."""
+    settings = {"VOLARY_TRACES__ENDPOINT": collected.uri}
+    with Processes(tmp_path_factory.mktemp("traced"), settings) as cluster:
+        cluster.add_worker()
+        cluster.add_worker()
+        cluster.sql("CREATE TABLE birds (k BIGINT, v BIGINT) WITH (shard_key = 'k', shards = 8)")
+        cluster.sql("INSERT INTO birds SELECT value, value FROM generate_series(1, 1000)")
+        yield cluster
+
+
+def query(cluster: Processes, sql: str, trace_id: str, flags: str = "01") -> list[tuple[object, ...]]:
+    """Runs a query with ADBC, as a client whose span is `CLIENTS_SPAN` of the trace."""
+    header = f"{DatabaseOptions.RPC_CALL_HEADER_PREFIX.value}traceparent"
+    options = {header: f"00-{trace_id}-{CLIENTS_SPAN}-{flags}"}
+    with dbapi.connect(cluster.gateway.uri, db_kwargs=options, autocommit=True) as connection:
+        cursor = connection.cursor()
+        cursor.execute(sql)
+        rows = cursor.fetchall()
+        cursor.close()
+        return rows
+
+
+def one(spans: list[Span], name: str) -> Span:
+    (span,) = [span for span in spans if span.name == name]
+    return span
+
+
+def test_one_trace_shows_what_the_gateway_and_each_worker_did(traced: Processes, collected: Collector) -> None:
+    sql = "SELECT v, count(*) FROM birds WHERE v > 10 GROUP BY v ORDER BY v LIMIT 5"
+    assert len(query(traced, sql, TRACE)) == 5
+    spans = collected.await_trace(TRACE, "statement", "stream", "gather", "fragment", "DataSourceExec", "SortExec")
+    by_id = {span.span_id: span for span in spans}
+
+    def ancestors(span: Span) -> list[str]:
+        names = []
+        while span.parent_id in by_id:
+            span = by_id[span.parent_id]
+            names.append(span.name)
+        assert span.parent_id == CLIENTS_SPAN
+        return names
+
+    for name in ("parse", "plan", "optimize"):
+        assert ancestors(one(spans, name)) == ["statement"], name
+    assert ancestors(one(spans, "encode")) == ["stream"]
+    gather = one(spans, "gather")
+    assert ancestors(gather) == ["stream"]
+    fragments = [span for span in spans if span.name == "fragment"]
+    assert {span.attributes["worker"] for span in fragments} == {"w1", "w2"}
+    assert {span.service for span in fragments} == {"volary-worker"}
+    for fragment in fragments:
+        assert ancestors(fragment) == ["gather", "stream"]
+        below = {span.name for span in spans if span.parent_id == fragment.span_id}
+        assert {"queue", "bind", "DataSourceExec", "SortExec"} <= below
+    scanned = [span for span in spans if span.name == "DataSourceExec"]
+    assert sum(span.attributes["rows"] for span in scanned) == 990
+    assert all(span.start <= span.end for span in spans)
+    # The id of the query leads from the trace to the logs and to system.query_log, and back.
+    (query_id,) = {span.attributes["query_id"] for span in spans if "query_id" in span.attributes}
+    listed = f"SELECT trace_id FROM system.query_log WHERE query_id = '{query_id}'"
+    until(lambda: traced.sql(listed) == [(TRACE,)], "the query log has the trace")
+
+
+def test_a_write_is_traced_on_the_workers_that_store_its_rows(traced: Processes, collected: Collector) -> None:
+    trace = TRACE[::-1]
+    query(traced, "INSERT INTO birds SELECT value, 0 FROM generate_series(1, 100)", trace)
+    spans = collected.await_trace(trace, "statement", "write")
+    statement = one(spans, "statement")
+    writes = [span for span in spans if span.name == "write"]
+    assert {span.attributes["worker"] for span in writes} == {"w1", "w2"}
+    assert {span.parent_id for span in writes} == {statement.span_id}
+
+
+def test_explain_analyze_names_the_query_of_its_trace(traced: Processes, collected: Collector) -> None:
+    trace = "1" * 32
+    rows = query(traced, "EXPLAIN ANALYZE SELECT count(*) FROM birds WHERE v > 3", trace)
+    spans = collected.await_trace(trace, "statement", "gather", "fragment")
+    query_id = one(spans, "statement").attributes["query_id"]
+    assert query_id in str(rows)
+
+
+def test_a_statement_without_a_header_begins_a_trace_that_goes_on_when_its_rows_are_read(
+    traced: Processes, collected: Collector
+) -> None:
+    before = {span.trace_id for span in collected.spans()}
+    with dbapi.connect(traced.gateway.uri, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT sum(v) FROM birds WHERE v > 5")
+        cursor.fetchall()
+
+    def new_trace() -> str | None:
+        new = [span for span in collected.spans() if span.trace_id not in before]
+        streamed = [span.trace_id for span in new if span.name == "stream"]
+        return streamed[0] if streamed else None
+
+    trace = until(new_trace, "a new trace has a stream")
+    assert trace is not None
+    spans = collected.await_trace(trace, "statement", "stream", "fragment")
+    assert one(spans, "statement").parent_id == ""
+    assert one(spans, "stream").parent_id == one(spans, "statement").span_id
+
+
+def test_a_trace_that_the_client_does_not_record_is_not_sent(traced: Processes, collected: Collector) -> None:
+    silent, recorded = "2" * 32, "3" * 32
+    query(traced, "SELECT count(*) FROM birds WHERE v > 1", silent, flags="00")
+    query(traced, "SELECT count(*) FROM birds WHERE v > 1", recorded)
+    collected.await_trace(recorded, "statement", "stream", "fragment")
+    assert not [span for span in collected.spans() if span.trace_id == silent]
+
+
+def test_a_header_that_is_not_valid_is_no_error(traced: Processes) -> None:
+    assert query(traced, "SELECT 1", "no trace") == [(1,)]
+
+
+def test_no_statement_is_traced_with_a_sample_of_zero_unless_its_client_asks(
+    collected: Collector, tmp_path: Path
+) -> None:
+    settings = {
+        "VOLARY_TRACES__ENDPOINT": collected.uri,
+        "VOLARY_TRACES__SAMPLE": "0",
+        "OTEL_SERVICE_NAME": "sampled",
+        "OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=birds",
+    }
+    with Processes(tmp_path, settings) as cluster:
+        cluster.sql("SELECT 1")
+        asked = "4" * 32
+        query(cluster, "SELECT 2", asked)
+        collected.await_trace(asked, "statement", "stream")
+        assert {span.trace_id for span in collected.spans() if span.service == "sampled"} == {asked}
+        assert collected.headers["x-tenant"] == "birds"
+
+
+def test_a_collector_that_is_down_hurts_no_query_and_is_logged_once(tmp_path: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        settings = {"VOLARY_TRACES__ENDPOINT": f"http://127.0.0.1:{nobody.getsockname()[1]}"}
+        with LocalCluster(tmp_path, workers=2, settings=settings) as cluster, cluster.connect() as connection:
+            for number in range(100):
+                assert connection.sql("SELECT ?", [number]).rows() == [(number,)]
+            until(lambda: "traces cannot be sent" in cluster.log(), "the failure is logged")
+            assert connection.sql("SELECT 1").rows() == [(1,)]
+        assert cluster.log().count("traces cannot be sent") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"VOLARY_TRACES__ENDPOINT": "collector:4317"}, 'traces.endpoint is "collector:4317"; it must be a URL'),
+        ({"VOLARY_TRACES__SAMPLE": "2"}, "traces.sample is 2; it must be from 0 to 1"),
+        ({"VOLARY_TRACES__SAMPLING": "1"}, "there is no setting traces.sampling; [traces] has endpoint"),
+    ],
+)
+def test_wrong_settings_are_refused_with_the_key(settings: dict[str, str], said: str) -> None:
+    ended = run("volary", "config", settings=settings)
+    assert ended.code == 2
+    assert said in ended.err
