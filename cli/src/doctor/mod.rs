@@ -18,6 +18,8 @@ mod limits;
 mod network;
 /// Checks the nodes of a cluster, each with the checks that it needs.
 mod nodes;
+/// Checks the listener for monitoring systems.
+mod operations;
 /// Collects the results of the checks, and prints them.
 mod report;
 
@@ -48,6 +50,7 @@ pub async fn run(
             is_offline: args.offline,
             runtimes,
         };
+        let _listener = operations::check(&mut report, &settings.operations);
         match args.node {
             DoctorCommand::Gateway(_) => {
                 nodes::check_gateway(&mut report, &settings.gateway, &scope).await;

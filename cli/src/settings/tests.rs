@@ -81,7 +81,7 @@ fn an_unknown_key_is_refused_with_the_place_and_the_keys_that_there_are() {
     );
     let message = refusal("[gatevay]\nlisten = 1", &[]);
     assert!(
-        message.contains("the sections are gateway, local, log, worker"),
+        message.contains("the sections are gateway, local, log, operations, traces, worker"),
         "{message}"
     );
     let message = refusal("", &[("VOLARY_LOCAL__PORT", "1")]);

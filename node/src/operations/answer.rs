@@ -7,6 +7,7 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::observed::Observed;
+use super::token;
 use crate::metrics::TextFormat;
 
 /// Longest time that the values of all metrics may take. Only a file system that hangs takes long.
@@ -69,36 +70,15 @@ fn text_format(headers: &HeaderMap) -> TextFormat {
 }
 
 async fn check_token(headers: &HeaderMap, token_file: Option<&Path>) -> Result<()> {
-    let Some(file) = token_file else {
+    let Some(file) = token_file.map(Path::to_owned) else {
         return Ok(());
     };
-    let expected = tokio::fs::read_to_string(file).await.map_err(|source| {
-        Error::io(
-            format!("cannot read operations.token_file, {}", file.display()),
-            source,
-        )
-    })?;
-    let expected = expected.trim();
-    if expected.is_empty() {
-        return Err(Error::internal(format!(
-            "operations.token_file, {}, is empty",
-            file.display()
-        )));
-    }
-    let shown = headers
-        .get(AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.strip_prefix("Bearer "));
-    // Hashes are compared in constant time, so that the token cannot be guessed piece by piece.
-    match shown {
-        Some(shown) if blake3::hash(shown.as_bytes()) == blake3::hash(expected.as_bytes()) => {
-            Ok(())
-        }
-        _ => Err(Error::new(
-            ErrorCode::Unauthenticated,
-            "show the token of operations.token_file: Authorization: Bearer …",
-        )),
-    }
+    let reading = tokio::task::spawn_blocking(move || token::read(&file));
+    let token = reading
+        .await
+        .map_err(|_| Error::internal("reading the token panicked"))??;
+    let header = headers.get(AUTHORIZATION);
+    token::check(header.and_then(|header| header.to_str().ok()), &token)
 }
 
 fn refusal(error: &Error) -> Response<String> {

@@ -12,6 +12,8 @@ mod node_metrics;
 mod observed;
 /// Serves the listener's connections.
 mod server;
+/// Reads and checks the token that `/metrics` asks for.
+mod token;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,6 +47,20 @@ pub struct Operations {
     serving: JoinSet<()>,
 }
 
+/// Checks that the files which the settings name can be used. Must be called within a runtime.
+///
+/// # Errors
+/// The errors of the files.
+pub fn check_files(config: &Config) -> Result<()> {
+    load_files(config).map(drop)
+}
+
+fn load_files(config: &Config) -> Result<Tls> {
+    // The token is read again for each request.
+    config.token_file.as_deref().map(token::read).transpose()?;
+    Tls::load_for_operations(config.tls.certificate.clone(), config.tls.key.clone())
+}
+
 impl Operations {
     /// Opens the listener, if the settings name an address. The process is ready when it has
     /// `expected_nodes` nodes, and all of them serve. Must be called within the I/O runtime.
@@ -63,7 +79,7 @@ impl Operations {
         let Some(address) = config.listen else {
             return Ok(operations);
         };
-        let tls = Tls::load_for_operations(config.tls.certificate.clone(), config.tls.key.clone())?;
+        let tls = load_files(config)?;
         operations.is_encrypted = tls.server().is_some();
         let listener = Listener::bind(address)?;
         operations.address = Some(listener.address());
