@@ -49,9 +49,7 @@ class Collector(grpc.GenericRpcHandler):
             response_serializer=ExportTraceServiceResponse.SerializeToString,
         )
 
-    def _export(
-        self, request: ExportTraceServiceRequest, context: grpc.ServicerContext
-    ) -> ExportTraceServiceResponse:
+    def _export(self, request: ExportTraceServiceRequest, context: grpc.ServicerContext) -> ExportTraceServiceResponse:
         with self._lock:
             self.headers = {key: str(value) for key, value in context.invocation_metadata()}
             for resource in request.resource_spans:

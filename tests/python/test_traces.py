@@ -10,6 +10,7 @@ import pytest
 from adbc_driver_flightsql import DatabaseOptions, dbapi
 from cluster import LocalCluster
 from collector import Collector, Span, collector
+from opentelemetry.sdk.trace import TracerProvider
 from processes import Processes, run, until
 
 pytestmark = pytest.mark.server
@@ -104,6 +105,15 @@ def test_explain_analyze_names_the_query_of_its_trace(traced: Processes, collect
     spans = collected.await_trace(trace, "statement", "gather", "fragment")
     query_id = one(spans, "statement").attributes["query_id"]
     assert query_id in str(rows)
+
+
+def test_the_python_client_continues_the_current_span(traced: Processes, collected: Collector) -> None:
+    tracer = TracerProvider().get_tracer("birds")
+    with traced.connect() as connection, tracer.start_as_current_span("program") as program:
+        connection.sql("SELECT max(v) FROM birds").rows()
+    context = program.get_span_context()
+    spans = collected.await_trace(f"{context.trace_id:032x}", "statement", "stream")
+    assert one(spans, "statement").parent_id == f"{context.span_id:016x}"
 
 
 def test_a_statement_without_a_header_begins_a_trace_that_goes_on_when_its_rows_are_read(

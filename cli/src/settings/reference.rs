@@ -31,6 +31,21 @@ load.allowed_roots = [\"/data\", \"s3://bucket/prefix\"]
 [gateway.query]
 timeout = \"10m\"
 ```
+
+## One setting in all forms
+
+A setting has the same name everywhere. `gateway.query.timeout` is set to ten minutes by:
+
+| form | text |
+|---|---|
+| TOML | `[gateway.query]` and below it `timeout = \"10m\"` |
+| environment | `VOLARY_GATEWAY__QUERY__TIMEOUT=10m` |
+| Python | `volary.local(settings={\"gateway.query.timeout\": \"10m\"})` |
+| Helm chart | `config: {gateway: {query: {timeout: 10m}}}` |
+| Terraform | `gateway = { settings = { \"gateway.query.timeout\" = \"10m\" } }` |
+
+The chart and the Terraform module set addresses, directories, certificates and secrets themselves, from values and
+variables of their own. Both refuse keys that this page does not have.
 ";
 
 /// Returns the page `docs/configuration.md`.

@@ -17,4 +17,5 @@ pub use definition::{Metric, MetricKind, duration_histogram};
 pub use outcomes::OutcomeCounts;
 pub use prometheus_client::metrics::counter::Counter;
 pub use prometheus_client::metrics::histogram::Histogram;
-pub use samples::{Label, Samples, TextFormat};
+pub(crate) use samples::TextFormat;
+pub use samples::{Label, Samples};

@@ -22,7 +22,7 @@ pub type Label = (&'static str, String);
 
 /// The format of a scrape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TextFormat {
+pub(crate) enum TextFormat {
     /// OpenMetrics 1.0, which Prometheus asks for.
     OpenMetrics,
     /// The older format of Prometheus, which everything else reads.
@@ -31,7 +31,7 @@ pub enum TextFormat {
 
 impl TextFormat {
     /// Returns the media type of the text.
-    pub fn content_type(self) -> &'static str {
+    pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -104,7 +104,7 @@ impl Samples {
     ///
     /// # Errors
     /// `INTERNAL` if there is a bug.
-    pub fn into_text(self, format: TextFormat) -> Result<String> {
+    pub(crate) fn into_text(self, format: TextFormat) -> Result<String> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Arc::new(self)));
         let mut text = String::new();

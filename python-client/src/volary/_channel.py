@@ -11,6 +11,7 @@ from ._answers import Answer, Answers
 from ._exchange import Exchange
 from ._session import Session, SessionAtWorker
 from ._target import Target
+from ._traces import trace_headers
 from ._translate import PYARROW_ERRORS, translate, translated
 
 # Timeout of the login, in seconds. The `timeout` of `connect` is for statements, and the login is none.
@@ -84,6 +85,8 @@ class Channel:
 
     def _options(self, timeout: float | None, headers: Mapping[str, str]) -> flight.FlightCallOptions:
         timeout = self._timeout if timeout is None else float(timeout)
-        sent = [(name.encode(), value.encode()) for name, value in {**self._headers, **headers}.items()]
+        sent = [
+            (name.encode(), value.encode()) for name, value in {**trace_headers(), **self._headers, **headers}.items()
+        ]
         # pyarrow's type stubs wrongly say that headers are text.
         return flight.FlightCallOptions(timeout=timeout, headers=sent)  # type: ignore[arg-type]
