@@ -78,7 +78,10 @@ VARIANTS: dict[str, Manifest] = {
             "affinity": {"nodeAffinity": {}},
         },
         "networkPolicy": {
-            "clients": [{"namespaceSelector": {"matchLabels": {"team": "analysts"}}}, {"ipBlock": {"cidr": "10.0.0.0/8"}}],
+            "clients": [
+                {"namespaceSelector": {"matchLabels": {"team": "analysts"}}},
+                {"ipBlock": {"cidr": "10.0.0.0/8"}},
+            ],
             "monitoring": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
             "workerEgress": {"restrict": True, "extra": [{"ports": [{"port": 4317}]}]},
         },

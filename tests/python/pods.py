@@ -25,7 +25,12 @@ class Pod:
     """One pod of a StatefulSet: `number` is its ordinal."""
 
     def __init__(
-        self, directory: Path, manifests: list[Manifest], name: str, number: int, secrets: Mapping[str, Mapping[str, str]]
+        self,
+        directory: Path,
+        manifests: list[Manifest],
+        name: str,
+        number: int,
+        secrets: Mapping[str, Mapping[str, str]],
     ) -> None:
         self.name = f"{name}-{number}"
         self.directory = directory / self.name

@@ -36,7 +36,8 @@ class Flock:
         self.manifests = manifests
         self.secrets = secrets
         sets = of_kind(manifests, "StatefulSet")
-        pods = [Pod(directory, manifests, name, i, secrets) for name in sets for i in range(sets[name]["spec"]["replicas"])]
+        numbered = [(name, i) for name, it in sets.items() for i in range(it["spec"]["replicas"])]
+        pods = [Pod(directory, manifests, name, i, secrets) for name, i in numbered]
         (self.gateway,) = [pod for pod in pods if pod.container["name"] == "gateway"]
         self.workers = [pod for pod in pods if pod.container["name"] == "worker"]
         self.processes: dict[str, Process] = {}
