@@ -195,9 +195,8 @@ def test_services_budgets_and_policies_select_pods_and_name_their_ports(rendered
 
 
 def test_policies_let_clients_to_the_gateway_only_and_nodes_to_each_other(rendered: Rendering):
-    policies = of_kind(
-        rendered({"networkPolicy": {"clients": [{"ipBlock": {"cidr": "10.1.0.0/16"}}]}}), "NetworkPolicy"
-    )
+    peer = {"ipBlock": {"cidr": "10.1.0.0/16"}}
+    policies = of_kind(rendered({"networkPolicy": {"clients": [peer]}}), "NetworkPolicy")
     (gateway,) = [it["spec"]["ingress"] for name, it in policies.items() if name.endswith("-gateway")]
     (workers,) = [it["spec"]["ingress"] for name, it in policies.items() if name.endswith("-workers")]
     assert peer in gateway[0]["from"]
