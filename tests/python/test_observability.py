@@ -90,6 +90,17 @@ def test_the_rate_of_counters_is_shown_and_the_value_of_gauges():
             assert is_counter == is_rate, (title, name)
 
 
+def test_promtool_accepts_the_example_of_a_configuration(tmp_path: Path):
+    page = (RULES.parent / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    for file in ("authority.pem", "token", RULES.name):
+        (tmp_path / file).write_text(RULES.read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "prometheus.yml").write_text(example, encoding="utf-8")
+    checked = run_tool("promtool", "check", "config", "prometheus.yml", directory=tmp_path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"{len(alerts())} rules found" in checked.stdout
+
+
 def test_promtool_parses_each_expression_of_the_dashboard(tmp_path: Path):
     queries = list(dashboard_queries())
     assert len(queries) > 60
