@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from optional_tools import run_tool
+from optional_tools import go_module, run_tool
 
 Manifest = dict[str, Any]
 
@@ -17,6 +17,15 @@ RELEASE = "flock"
 NAMESPACE = "aviary"
 # Charts are rendered for this release of Kubernetes, because a helm from `go install` knows no newer one than 1.20.
 KUBERNETES = "1.33.0"
+
+# The definitions of objects that are not part of Kubernetes come with the sources of the programs that use them.
+_OPERATOR = ("github.com/prometheus-operator/prometheus-operator", "v0.85.0")
+_CERT_MANAGER = ("github.com/cert-manager/cert-manager", "v1.21.2")
+DEFINITIONS = {
+    "ServiceMonitor": (_OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml"),
+    "PrometheusRule": (_OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"),
+    "Certificate": (_CERT_MANAGER, "deploy/crds/cert-manager.io_certificates.yaml"),
+}
 
 VARIANTS: dict[str, Manifest] = {
     "the defaults": {},
@@ -113,6 +122,14 @@ def render(directory: Path, values: Manifest, *flags: str) -> list[Manifest]:
     if done.returncode != 0:
         raise Refused(done.stderr)
     return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
+
+
+def definition(directory: Path, kind: str) -> Manifest:
+    """Returns the definition of a kind of object that is not part of Kubernetes. Uses an empty directory."""
+    (directory / "go.mod").write_text("module none\n")
+    (module, version), file = DEFINITIONS[kind]
+    content: Manifest = yaml.safe_load((go_module(directory, module, version) / file).read_text(encoding="utf-8"))
+    return content
 
 
 def of_kind(manifests: list[Manifest], kind: str) -> dict[str, Manifest]:

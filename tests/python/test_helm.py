@@ -18,30 +18,24 @@ import pytest
 import yaml
 from helm_chart import (
     CHART,
+    DEFINITIONS,
     NAMESPACE,
     VARIANTS,
     Manifest,
     Refused,
+    definition,
     of_kind,
     pod_specs,
     render,
     settings_text,
     values_file,
 )
-from optional_tools import go_module, run_tool
+from optional_tools import run_tool
 from pods import Pod, generated_secrets
 
 REPOSITORY = CHART.parents[1]
 # The oldest release of Kubernetes that Chart.yaml allows, and the newest with a schema here.
 RELEASES = ("1.27.0", kubernetes_validate.latest_version())
-# The definitions of objects that are not part of Kubernetes come with the sources of the programs that use them.
-_OPERATOR = ("github.com/prometheus-operator/prometheus-operator", "v0.85.0")
-_CERT_MANAGER = ("github.com/cert-manager/cert-manager", "v1.21.2")
-DEFINITIONS = {
-    "ServiceMonitor": (_OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml"),
-    "PrometheusRule": (_OPERATOR, "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"),
-    "Certificate": (_CERT_MANAGER, "deploy/crds/cert-manager.io_certificates.yaml"),
-}
 SECONDS_TO_STOP = 20
 """How long a node lets running statements end."""
 
@@ -93,12 +87,8 @@ def test_the_operators_know_each_field_of_their_objects(rendered: Rendering, tmp
 
 def custom_schema(directory: Path, kind: str) -> dict[str, Any]:
     """Returns a strict schema of a custom resource."""
-    (directory / "go.mod").write_text("module none\n")
-    (module, version), file = DEFINITIONS[kind]
-    definition = (go_module(directory, module, version) / file).read_text(encoding="utf-8")
-    (schema,) = [
-        it["schema"]["openAPIV3Schema"] for it in yaml.safe_load(definition)["spec"]["versions"] if it["storage"]
-    ]
+    versions = definition(directory, kind)["spec"]["versions"]
+    (schema,) = [version["schema"]["openAPIV3Schema"] for version in versions if version["storage"]]
     return strict(schema)
 
 
