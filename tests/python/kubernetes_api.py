@@ -43,14 +43,13 @@ class Kubernetes:
     """An API server with its etcd, as a context manager. `kubeconfig` is the file with which helm finds it."""
 
     def __init__(self, directory: Path) -> None:
+        self._programs = {name: program(name) for name in ("etcd", "kube-apiserver")}
         self._directory = directory
         self._etcd, self._etcd_peers, self._port = HeldPort(), HeldPort(), HeldPort()
         self.kubeconfig = directory / "kubeconfig"
         self._processes: dict[Path, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Kubernetes:
-        # Looks for both before it starts one.
-        etcd, server = program("etcd"), program("kube-apiserver")
         directory = self._directory
         (directory / "tokens").write_text(f"{_TOKEN},admin,admin,system:masters\n")
         self._write_kubeconfig()
@@ -59,14 +58,14 @@ class Kubernetes:
         )
         try:
             self._start(
-                etcd,
+                self._programs["etcd"],
                 f"--data-dir={directory / 'etcd'}",
                 f"--listen-client-urls=http://{self._etcd.address}",
                 f"--advertise-client-urls=http://{self._etcd.address}",
                 f"--listen-peer-urls=http://{self._etcd_peers.address}",
             )
             self._start(
-                server,
+                self._programs["kube-apiserver"],
                 f"--etcd-servers=http://{self._etcd.address}",
                 "--bind-address=127.0.0.1",
                 f"--secure-port={self._port.address.split(':')[1]}",

@@ -85,6 +85,7 @@ class Prometheus:
     """A Prometheus that scrapes the cluster twice a second, with the alert rules."""
 
     def __init__(self, directory: Path, cluster: Observed) -> None:
+        self._program = tool("prometheus")
         self._directory = directory
         self._port = HeldPort()
         self._log = directory / "prometheus.log"
@@ -109,7 +110,7 @@ class Prometheus:
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [
-                    tool("prometheus"),
+                    self._program,
                     f"--config.file={self._config}",
                     f"--storage.tsdb.path={self._directory / 'prometheus'}",
                     f"--web.listen-address={self._port.address}",
