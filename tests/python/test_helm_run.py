@@ -127,7 +127,11 @@ def test_the_binary_refuses_a_setting_that_does_not_exist(tmp_path: Path):
 def test_every_setting_of_the_reference_can_be_given(tmp_path: Path, role: str):
     given: dict[str, Any] = {}
     for section, key, default in reference():
-        if section.split(".")[0] in (role, "log", "traces") and f"{section}.{key}" not in OWNED and default != "none":
+        if (
+            section.split(".")[0] in (role, "log", "operations", "traces")
+            and f"{section}.{key}" not in OWNED
+            and default != "none"
+        ):
             part = given
             for name in section.split("."):
                 part = part.setdefault(name, {})
@@ -175,7 +179,8 @@ def literal(text: str) -> Any:
 OWNED = {
     *("gateway.listen", "gateway.data_dir", "gateway.secret", "gateway.security.admin_password"),
     *("worker.listen", "worker.advertise", "worker.gateway", "worker.data_dir", "worker.secret", "worker.zone"),
-    *("worker.clients.listen", "worker.clients.advertise"),
+    *("worker.clients.listen", "worker.clients.advertise", "operations.listen", "operations.token_file"),
+    *("operations.tls.certificate", "operations.tls.key"),
     *(f"{role}.tls.{key}" for role in ROLES for key in ("certificate", "key", "authorities", "client_authorities")),
     *(f"{role}.tls.{key}" for role in ROLES for key in ("node_name", "require_client_certificates")),
 }
