@@ -127,11 +127,8 @@ def test_the_binary_refuses_a_setting_that_does_not_exist(tmp_path: Path):
 def test_every_setting_of_the_reference_can_be_given(tmp_path: Path, role: str):
     given: dict[str, Any] = {}
     for section, key, default in reference():
-        if (
-            section.split(".")[0] in (role, "log", "operations", "traces")
-            and f"{section}.{key}" not in OWNED
-            and default != "none"
-        ):
+        is_read = section.split(".")[0] in (role, "log", "operations", "traces")
+        if is_read and f"{section}.{key}" not in OWNED and default != "none":
             part = given
             for name in section.split("."):
                 part = part.setdefault(name, {})
