@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helm_chart import VARIANTS, Manifest, of_kind, render, settings_text
+from helm_chart import NAMESPACE, VARIANTS, Manifest, of_kind, render, settings_text
 from pods import Pod, generated_secrets
 from processes import Process, run, until
 
@@ -249,3 +249,30 @@ def test_a_gateway_ends_within_the_time_that_its_pod_has(tmp_path: Path):
         for pod in [*release.workers, release.gateway]:
             # `stop` sends SIGTERM and asks for exit code 0, as Kubernetes does.
             release.processes[pod.name].stop()
+
+
+def test_the_doctor_finds_the_names_of_nodes_in_a_certificate_with_a_wildcard(tmp_path: Path):
+    values = {**VARIANTS["production"], "operations": {}}
+    manifests = render(tmp_path, values)
+    (issued,) = of_kind(manifests, "Certificate").values()
+    names: list[str] = issued["spec"]["dnsNames"]
+
+    def examined(directory: Path, certificate: dict[str, str]) -> tuple[int, str]:
+        secrets = {
+            "nodes": {"secret": "s" * 43},
+            "birds-tls": certificate,
+            "people": {"ca.crt": certificate["ca.crt"]},
+        }
+        pod = Pod(directory, manifests, "birds-worker-eu-west-1b", 1, secrets)
+        # The name cannot be resolved here, and there is no gateway. Both are only warnings.
+        names = {key: it for key, it in pod.environment(pod.container).items() if key.endswith("ADVERTISE")}
+        ((process, code),) = pod.run_init_containers("127.0.0.1:1", names)
+        pod.close()
+        return code, process.output()
+
+    code, said = examined(tmp_path / "good", node_certificate(tmp_path / "nodes", *names))
+    assert code == 0, said
+    others = [name for name in names if not name.startswith("*")]
+    code, said = examined(tmp_path / "bad", node_certificate(tmp_path / "others", *others))
+    assert code != 0
+    assert f"birds-worker-eu-west-1b-1.birds-workers.{NAMESPACE}.svc.cluster.local" in said
