@@ -103,6 +103,18 @@ def test_an_upgrade_without_the_secret_is_refused(kubernetes: Kubernetes, releas
     assert "an upgrade generates no other one" in error
 
 
+def test_an_upgrade_that_would_remove_workers_is_refused_unless_it_is_allowed(release: Release):
+    zones = {"replicas": 2, "zones": [{"name": "a"}, {"name": "b"}]}
+    assert release.helm("install", {"worker": zones})[0] == 0
+    assert release.helm("upgrade", {"worker": {**zones, "replicas": 3}})[0] == 0
+    for fewer in ({**zones, "replicas": 2}, {"replicas": 3, "zones": [{"name": "a"}]}):
+        code, error = release.helm("upgrade", {"worker": fewer})
+        assert code != 0
+        assert "a worker has the only copy of its shards" in error
+        code, error = release.helm("upgrade", {"worker": {**fewer, "allowFewer": True}})
+        assert code == 0, error
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_pods_are_admitted_where_the_restricted_standard_is_enforced(
     kubernetes: Kubernetes, release: Release, tmp_path: Path, variant: str

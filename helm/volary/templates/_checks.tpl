@@ -5,6 +5,9 @@
 {{- end -}}
 {{- include "volary.checkSecret" . -}}
 {{- include "volary.checkTls" . -}}
+{{- if not .Values.worker.allowFewer -}}
+{{- include "volary.checkFewerWorkers" . -}}
+{{- end -}}
 {{- if and .Values.serviceMonitor.enabled (not .Values.operations.enabled) -}}
 {{- fail "serviceMonitor.enabled needs operations.enabled: without it, there are no metrics" -}}
 {{- end -}}
@@ -31,6 +34,25 @@
 {{- include "volary.checkConfig" (list (printf "%s.config" $role) (index $.Values $role).config) -}}
 {{- end -}}
 {{- include "volary.checkConfig" (list "config" .Values.config) -}}
+{{- end -}}
+
+{{/*
+Refuses to remove workers of the running release. A rendering without a cluster finds none.
+*/}}
+{{- define "volary.checkFewerWorkers" -}}
+{{- $wanted := dict -}}
+{{- range include "volary.workerSets" . | fromJsonArray -}}
+{{- $_ := set $wanted .name (int .replicas) -}}
+{{- end -}}
+{{- range (lookup "apps/v1" "StatefulSet" .Release.Namespace "").items -}}
+{{- $labels := default dict .metadata.labels -}}
+{{- if and (eq (get $labels "app.kubernetes.io/instance") $.Release.Name) (eq (get $labels "app.kubernetes.io/component") "worker") -}}
+{{- $after := int (default 0 (get $wanted .metadata.name)) -}}
+{{- if lt $after (int .spec.replicas) -}}
+{{- fail (printf "the StatefulSet %s has %d workers, and would have %d: a worker has the only copy of its shards. Drop or copy their tables, and set worker.allowFewer to true" .metadata.name (int .spec.replicas) $after) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "volary.checkSecret" -}}
