@@ -5,8 +5,9 @@
 #   tools/check-needs.sh --install TASK  installs what is missing first
 #   tools/check-needs.sh go              fails and says so if the tests of Go clients must be skipped
 #
-# The tasks are build, test, ci and packaging. Each of them needs what the one before it needs, and more. Only packaging
-# needs Go.
+# The tasks are build, test, ci and packaging. Each of them needs what the one before it needs, and more. Of these tasks,
+# only packaging needs Go, except that Helm is installed with it. Without Helm and Prometheus, some tests are skipped, but
+# not those of ci.
 # PYTHON names the Python to use. CARGO_TARGET_DIR names the directory for compiled files.
 set -euo pipefail
 here="$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)"
@@ -174,6 +175,25 @@ check_go() {
     fi
 }
 
+helm_command="go install helm.sh/helm/v3/cmd/helm@v3.22.0"
+
+has_helm() { has helm || [[ -x "$HOME/go/bin/helm" ]]; }
+
+# Says which tests are skipped without programs that are optional.
+check_optional() {
+    has_helm || echo "helm is not installed: the tests of the Helm chart are skipped. It is optional: $helm_command"
+    has promtool || echo "promtool is not installed: the tests of alerts are skipped. It is optional: ${sudo}apt-get install prometheus"
+}
+
+check_observability() {
+    has_helm || if has go; then
+        missing_command "helm is not installed" "$helm_command"
+    else
+        missing "helm is not installed" "install Go, or Helm 3: https://helm.sh/docs/intro/install"
+    fi
+    has promtool || missing_packages "Prometheus (promtool) is not installed" prometheus
+}
+
 check_all() {
     messages=()
     packages=()
@@ -187,6 +207,7 @@ check_all() {
     if ((level >= 3)); then
         has rsync || missing_packages "rsync is not installed" rsync
         has flock || missing_packages "flock is not installed" util-linux
+        check_observability
     fi
     if ((level >= 4)); then
         check_packaging
@@ -284,5 +305,6 @@ if ((${#messages[@]})); then
     exit 1
 fi
 if ((level >= 2)); then
+    check_optional
     check_go || true
 fi

@@ -186,6 +186,10 @@ class Process:
         """Returns whether the process runs."""
         return self._process.poll() is None
 
+    def await_end(self) -> int:
+        """Waits until the process has ended by itself, and returns its exit code."""
+        return self._process.wait(timeout=PATIENCE_SECONDS)
+
     def await_failure(self) -> tuple[int, str]:
         """Waits until the process has failed by itself. Returns its exit code and the last line of its log."""
         code = self._process.wait(timeout=PATIENCE_SECONDS)

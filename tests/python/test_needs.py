@@ -34,9 +34,11 @@ TOOLS = {
     "flock": "exit 0",
     "getconf": "[ $1 = PAGESIZE ] && echo 4096 || echo 4194304",
     "go": "echo go1.26.8",
+    "helm": "exit 0",
     "javac": "echo 'javac 17.0.15'",
     "make": "exit 0",
     "mvn": "exit 0",
+    "promtool": "exit 0",
     "python3": "case $2 in *version_info*) echo 3.11;; esac",
     "rsync": "exit 0",
     "rustup": "exit 0",
@@ -119,6 +121,8 @@ def test_nothing_is_said_where_nothing_is_missing(machine: Machine, task: str):
         ("podman", "packaging", ["podman", "apt-get install podman"]),
         ("systemd-nspawn", "packaging", ["systemd-nspawn", "apt-get install systemd-container"]),
         ("go", "packaging", ["Go is not installed", "go.dev/dl"]),
+        ("helm", "ci", ["helm is not installed", "go install helm.sh/helm/v3/cmd/helm@"]),
+        ("promtool", "ci", ["Prometheus (promtool)", "apt-get install prometheus"]),
     ],
 )
 def test_a_missing_tool_is_named_with_the_command_that_installs_it(
@@ -207,6 +211,29 @@ def test_without_go_only_its_tests_are_skipped_and_that_is_said_in_a_line(
         assert said in line
         assert "the tests of Go clients are skipped" in line
     assert machine.check("build").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("tool", "skipped"), [("helm", "the tests of the Helm chart"), ("promtool", "the tests of alerts")]
+)
+def test_without_an_optional_tool_only_its_tests_are_skipped(machine: Machine, tool: str, skipped: str):
+    machine.lacks(tool)
+    checked = machine.check("test")
+    assert (checked.returncode, checked.stderr) == (0, "")
+    (line,) = checked.stdout.splitlines()
+    assert f"{tool} is not installed: {skipped} are skipped" in line
+    assert machine.check("build").stdout == ""
+
+
+def test_a_helm_that_go_has_installed_is_found(machine: Machine):
+    machine.lacks("helm")
+    machine.has("helm", "exit 0", machine.home / "go" / "bin")
+    assert machine.check("ci").returncode == 0
+
+
+def test_ci_without_go_and_helm_says_how_to_get_helm(machine: Machine):
+    machine.lacks("go", "helm")
+    assert "install Go, or Helm 3: https://helm.sh" in machine.refusal("ci")
 
 
 def test_go_is_found(machine: Machine):
