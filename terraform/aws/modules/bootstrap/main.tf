@@ -7,29 +7,29 @@ locals {
   tls  = "${local.etc}/tls"
   data = "${var.directories.data}/${local.role}"
 
-  # Settings with the value null are left out.
-  settings = { for key, value in merge(var.settings, {
-    "${local.role}.listen"             = var.node.listen
-    "${local.role}.data_dir"           = local.data
-    "${local.role}.tls.certificate"    = "${local.tls}/node.pem"
-    "${local.role}.tls.key"            = "${local.tls}/node.key"
-    "${local.role}.tls.authorities"    = "${local.tls}/authority.pem"
-    "${local.role}.tls.node_name"      = var.tls.node_name
-    "gateway.tls.client_authorities"   = local.is_gateway && var.tls.client_authorities ? "${local.tls}/client-authorities.pem" : null
-    "worker.gateway"                   = local.is_gateway ? null : var.node.gateway
-    "worker.advertise"                 = local.is_gateway ? null : var.node.advertise
-    "worker.zone"                      = local.is_gateway ? null : var.node.zone
-    "operations.listen"                = try(var.operations.listen, null)
-    "operations.tls.certificate"       = var.operations == null ? null : "${local.tls}/node.pem"
-    "operations.tls.key"               = var.operations == null ? null : "${local.tls}/node.key"
-    "operations.token_file"            = try(var.operations.token, false) ? "${local.tls}/operations-token" : null
-    "traces.endpoint"                  = try(var.traces.endpoint, null)
-    "traces.sample"                    = try(var.traces.sample, null)
-    (local.require_client_certificate) = local.is_gateway && var.tls.require_client_certificates ? true : null
-  }) : key => value if value != null }
+  is_gateway = local.role == "gateway"
 
-  is_gateway                 = local.role == "gateway"
-  require_client_certificate = "gateway.tls.require_client_certificates"
+  possible_settings = merge(var.settings, {
+    "${local.role}.listen"           = var.node.listen
+    "${local.role}.data_dir"         = local.data
+    "${local.role}.tls.certificate"  = "${local.tls}/node.pem"
+    "${local.role}.tls.key"          = "${local.tls}/node.key"
+    "${local.role}.tls.authorities"  = "${local.tls}/authority.pem"
+    "${local.role}.tls.node_name"    = var.tls.node_name
+    "gateway.tls.client_authorities" = local.is_gateway && var.tls.client_authorities ? "${local.tls}/client-authorities.pem" : null
+    "worker.gateway"                 = local.is_gateway ? null : var.node.gateway
+    "worker.advertise"               = local.is_gateway ? null : var.node.advertise
+    "worker.zone"                    = local.is_gateway ? null : var.node.zone
+    "operations.listen"              = try(var.operations.listen, null)
+    "operations.tls.certificate"     = var.operations == null ? null : "${local.tls}/node.pem"
+    "operations.tls.key"             = var.operations == null ? null : "${local.tls}/node.key"
+    "operations.token_file"          = try(var.operations.token, false) ? "${local.tls}/operations-token" : null
+    "traces.endpoint"                = try(var.traces.endpoint, null)
+    "traces.sample"                  = try(var.traces.sample, null)
+
+    "gateway.tls.require_client_certificates" = local.is_gateway && var.tls.require_client_certificates ? true : null
+  })
+  settings = { for key, value in local.possible_settings : key => value if value != null }
 
   # JSON's strings, numbers, booleans and lists are also TOML's.
   toml = join("\n", concat(
@@ -46,7 +46,7 @@ locals {
   # The volume's id is in the name of its device, without the dash.
   device = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${replace(var.volume_id, "-", "")}"
 
-  conf = join("", [for name, value in {
+  boot_variables = {
     ROLE               = local.role
     REGION             = var.secrets.region
     SETTINGS_DIRECTORY = local.etc
@@ -58,7 +58,8 @@ locals {
     PACKAGE_SHA256     = var.package.sha256
     SECRET_FILES       = join(" ", [for name, arn in var.secrets.files : "${name}=${arn}"])
     SECRET_VARIABLES   = join(" ", [for name, arn in var.secrets.variables : "${name}=${arn}"])
-  } : "${name}='${value}'\n"])
+  }
+  conf = join("", [for name, value in local.boot_variables : "${name}='${value}'\n"])
 
   unit = "volary-${local.role}.service"
 
@@ -71,13 +72,14 @@ locals {
     "/etc/systemd/system/${local.unit}"            = { mode = "0644", content = file("${path.module}/files/${local.unit}") }
   }
 
-  user_data = "#cloud-config\n${yamlencode({
+  cloud_config = {
     write_files = [for path, file in local.files : { path = path, permissions = file.mode, content = file.content }]
     runcmd = [
       ["systemctl", "daemon-reload"],
       ["systemctl", "enable", "--now", "--no-block", "volary-bootstrap.service"],
     ]
-  })}"
+  }
+  user_data = join("\n", ["#cloud-config", yamlencode(local.cloud_config)])
 
   # `length` counts characters, and EC2 counts bytes.
   user_data_base64 = base64encode(local.user_data)

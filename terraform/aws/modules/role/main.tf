@@ -4,7 +4,7 @@
 locals {
   # ARNs begin with arn:PARTITION.
   partition = split(":", var.secret_arns[0])[1]
-  buckets   = distinct([for url in var.objects : split("/", url)[2]])
+  buckets   = distinct([for url in var.objects : split("/", url)[2] if endswith(url, "/")])
 
   statements = concat(
     [{

@@ -46,7 +46,7 @@ resource "aws_s3_bucket_lifecycle_configuration" "load" {
   bucket = aws_s3_bucket.load.id
 
   rule {
-    id     = "leftovers"
+    id     = "old"
     status = "Enabled"
     filter {}
 
@@ -57,18 +57,12 @@ resource "aws_s3_bucket_lifecycle_configuration" "load" {
     noncurrent_version_expiration {
       noncurrent_days = 30
     }
-  }
 
-  dynamic "rule" {
-    for_each = var.expire_after_days == null ? [] : [var.expire_after_days]
+    dynamic "expiration" {
+      for_each = var.expire_after_days == null ? [] : [var.expire_after_days]
 
-    content {
-      id     = "old"
-      status = "Enabled"
-      filter {}
-
-      expiration {
-        days = rule.value
+      content {
+        days = expiration.value
       }
     }
   }
