@@ -1,10 +1,14 @@
 locals {
-  host = try(var.load_balancer.dns.name, module.gateway.load_balancer.dns_name)
+  host     = try(var.load_balancer.dns.name, module.gateway.load_balancer.dns_name)
+  endpoint = "grpc+tls://${local.host}:${local.ports.gateway}"
+
+  # How a client shows its certificate, if it must.
+  client_certificate = var.tls.require_client_certificates ? "tls_certificate=\"client.pem\", tls_key=\"client.key\", " : ""
 }
 
 output "endpoint" {
   description = "What clients connect to."
-  value       = "grpc+tls://${local.host}:${local.ports.gateway}"
+  value       = local.endpoint
 }
 
 output "python" {
@@ -12,7 +16,7 @@ output "python" {
   value       = <<-EOT
     import volary
 
-    with volary.connect("grpc+tls://${local.host}:${local.ports.gateway}", tls_ca="authority.pem", user="admin", password="…") as db:
+    with volary.connect("${local.endpoint}", tls_ca="authority.pem", ${local.client_certificate}username="admin", password="…") as db:
         print(db.sql("SELECT id, role, state FROM system.nodes").rows())
   EOT
 }

@@ -202,8 +202,9 @@ def schema(library: Path, used: dict[str, set[str]]) -> dict[str, Any]:
     return {"format_version": "1.0", "provider_schemas": {PROVIDER: provider}}
 
 
-def _downloaded(directory: Path) -> Path:
-    subprocess.run(["npm", "pack", "--silent", PACKAGE], cwd=directory, check=True, stdout=subprocess.DEVNULL)
+def downloaded(directory: Path, npm: str = "npm") -> Path:
+    """Downloads the package into a directory, and returns where it was unpacked."""
+    subprocess.run([npm, "pack", "--silent", PACKAGE], cwd=directory, check=True, stdout=subprocess.DEVNULL)
     (archive,) = directory.glob("*.tgz")
     with tarfile.open(archive) as packed:
         packed.extractall(directory, filter="data")
@@ -212,7 +213,7 @@ def _downloaded(directory: Path) -> Path:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
-        package = Path(sys.argv[1]) if len(sys.argv) > 1 else _downloaded(Path(temporary))
+        package = Path(sys.argv[1]) if len(sys.argv) > 1 else downloaded(Path(temporary))
         written = schema(package / "lib", used_types())
     text = json.dumps(written, separators=(",", ":"), sort_keys=True).replace('},"', '},\n"')
     (HERE / "schema.json").write_text(text + "\n")

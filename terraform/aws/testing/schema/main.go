@@ -42,7 +42,8 @@ func (r replica) GetProviderSchema(context.Context, *tfprotov5.GetProviderSchema
 	}, nil
 }
 
-// Terraform compares a configuration with the schema before it asks the provider. The provider has nothing to add.
+// Terraform compares a configuration with the schema before it asks the provider. What is left to the provider is to
+// refuse values of attributes that can only be read.
 
 func (r replica) PrepareProviderConfig(_ context.Context, request *tfprotov5.PrepareProviderConfigRequest) (*tfprotov5.PrepareProviderConfigResponse, error) {
 	return &tfprotov5.PrepareProviderConfigResponse{PreparedConfig: request.Config}, nil
@@ -52,12 +53,14 @@ func (r replica) ConfigureProvider(context.Context, *tfprotov5.ConfigureProvider
 	return &tfprotov5.ConfigureProviderResponse{}, nil
 }
 
-func (r replica) ValidateResourceTypeConfig(context.Context, *tfprotov5.ValidateResourceTypeConfigRequest) (*tfprotov5.ValidateResourceTypeConfigResponse, error) {
-	return &tfprotov5.ValidateResourceTypeConfigResponse{}, nil
+func (r replica) ValidateResourceTypeConfig(_ context.Context, request *tfprotov5.ValidateResourceTypeConfigRequest) (*tfprotov5.ValidateResourceTypeConfigResponse, error) {
+	diagnostics, err := unconfigurable(r.schemas.resources[request.TypeName], request.Config)
+	return &tfprotov5.ValidateResourceTypeConfigResponse{Diagnostics: diagnostics}, err
 }
 
-func (r replica) ValidateDataSourceConfig(context.Context, *tfprotov5.ValidateDataSourceConfigRequest) (*tfprotov5.ValidateDataSourceConfigResponse, error) {
-	return &tfprotov5.ValidateDataSourceConfigResponse{}, nil
+func (r replica) ValidateDataSourceConfig(_ context.Context, request *tfprotov5.ValidateDataSourceConfigRequest) (*tfprotov5.ValidateDataSourceConfigResponse, error) {
+	diagnostics, err := unconfigurable(r.schemas.dataSources[request.TypeName], request.Config)
+	return &tfprotov5.ValidateDataSourceConfigResponse{Diagnostics: diagnostics}, err
 }
 
 func (r replica) StopProvider(context.Context, *tfprotov5.StopProviderRequest) (*tfprotov5.StopProviderResponse, error) {

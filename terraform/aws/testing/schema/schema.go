@@ -119,3 +119,27 @@ func (b block) schema() (*tfprotov5.SchemaBlock, error) {
 	}
 	return schema, nil
 }
+
+// The complaints about attributes of a resource that can only be read, and have a value in the configuration.
+func unconfigurable(schema *tfprotov5.Schema, config *tfprotov5.DynamicValue) ([]*tfprotov5.Diagnostic, error) {
+	value, err := config.Unmarshal(schema.ValueType())
+	if err != nil {
+		return nil, err
+	}
+	var values map[string]tftypes.Value
+	if err := value.As(&values); err != nil {
+		return nil, err
+	}
+	var found []*tfprotov5.Diagnostic
+	for _, attribute := range schema.Block.Attributes {
+		if value := values[attribute.Name]; attribute.Computed && !attribute.Optional && !value.IsNull() {
+			found = append(found, &tfprotov5.Diagnostic{
+				Severity:  tfprotov5.DiagnosticSeverityError,
+				Summary:   "Value for unconfigurable attribute",
+				Detail:    fmt.Sprintf("Can't configure a value for %q: its value will be decided automatically.", attribute.Name),
+				Attribute: tftypes.NewAttributePath().WithAttributeName(attribute.Name),
+			})
+		}
+	}
+	return found, nil
+}
