@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -91,9 +92,7 @@ class Machine:
             if line and not line.startswith("#"):
                 name, _, value = line.partition("=")
                 if value.startswith('"'):
-                    value = (
-                        value[1:-1].replace('\\"', '"').replace("\\$", "$").replace("\\`", "`").replace("\\\\", "\\")
-                    )
+                    value = re.sub(r"\\(.)", r"\1", value[1:-1])
                 variables[name] = value
         return variables
 

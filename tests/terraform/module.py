@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tools import INSTALLED, TERRAFORM, missing, run, tool
+from programs import INSTALLED, TERRAFORM, missing, run, tool
 
 VERSION = "6.25.0"
 _LEFT_OUT = shutil.ignore_patterns(".terraform", ".terraform.lock.hcl", "*.tfstate*")

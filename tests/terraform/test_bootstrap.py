@@ -11,7 +11,7 @@ import pytest
 from machine import ACCOUNT
 from module import Module
 from processes import run as run_volary
-from tools import INSTALLED, REPOSITORY, missing, run, tool
+from programs import INSTALLED, REPOSITORY, missing, run, tool
 
 _UNITS = REPOSITORY / "packaging" / "systemd"
 _SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -1,5 +1,5 @@
-"""Starts a gateway and three workers as processes from what `terraform apply` has rendered: its settings, its environment
-and its units. Certificates and secrets come to the machines as they do in AWS, through the script that boots them.
+"""Starts a gateway and three workers as processes from what `terraform apply` has rendered: its settings, its
+environment and its units. Certificates and secrets come to the machines as they do in AWS, through the script that boots them.
 """
 
 from __future__ import annotations
@@ -65,6 +65,11 @@ class Node:
         arguments = self.machine.arguments(unit, "ExecStart")
         self.process = Process(self.directory, self.name, arguments, environment)
         self.process.await_ready()
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what the data directory says about the node that it belongs to."""
+        known = json.loads((self.directory / f"{self.name}-data" / self.role / "volary.json").read_text())
+        return {key: value for key, value in known.items() if "id" in key}
 
     def stop(self) -> None:
         """Shuts the machine down."""
@@ -193,7 +198,7 @@ def test_a_replaced_worker_is_the_same_node_with_the_same_rows(cluster):
     same address and volume.
     """
     worker = cluster.workers["2"]
-    identity = json.loads((cluster.gateway.directory / "2-data" / "worker" / "volary.json").read_text())
+    identity = worker.identity()
     before = cluster.sql("SELECT id FROM system.nodes WHERE role = 'worker' ORDER BY id")
     worker.stop()
     with pytest.raises(volary.Error, match="worker"):
@@ -204,10 +209,7 @@ def test_a_replaced_worker_is_the_same_node_with_the_same_rows(cluster):
     until(lambda: len(cluster.sql("SELECT id FROM system.nodes WHERE state = 'up'")) == 4, "the worker is back")
     assert cluster.sql("SELECT id FROM system.nodes WHERE role = 'worker' ORDER BY id") == before
     assert counted(cluster) == EXPECTED
-    after = json.loads((cluster.gateway.directory / "2-data" / "worker" / "volary.json").read_text())
-    assert {key: after[key] for key in identity if "id" in key} == {
-        key: identity[key] for key in identity if "id" in key
-    }
+    assert worker.identity() == identity
     made = [call for call in worker.machine.calls() if call.startswith("made") and call.endswith(str(worker.device))]
     assert len(made) == 1, "the volume got a new file system"
 

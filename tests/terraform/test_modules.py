@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tools import TERRAFORM
+from programs import TERRAFORM
 
 pytestmark = pytest.mark.downloads
 

@@ -8,14 +8,14 @@ import re
 from pathlib import Path
 
 import pytest
-from tools import INSTALLED, TERRAFORM, missing, run, tool
+from programs import INSTALLED, TERRAFORM, missing, run, tool
 
 pytestmark = pytest.mark.downloads
 
 SKIPPED = {
     "CKV2_AWS_5": "the groups are attached to network interfaces, in another module, where checkov does not follow",
     "CKV_AWS_91": "a network load balancer logs only listeners that end TLS, and this one passes it on",
-    "CKV_AWS_18": "CloudTrail logs the access to the bucket's files for a whole account; a bucket of logs is no part of it",
+    "CKV_AWS_18": "CloudTrail logs the access to files for a whole account; a bucket of logs is no part of a cluster",
     "CKV_AWS_144": "the bucket has copies of files to load, which stay where they came from",
     "CKV2_AWS_62": "nothing waits for events of the bucket",
     "CKV2_AWS_11": "flow logs are decided for a whole account, with a place for them and how long they are kept",

@@ -9,7 +9,7 @@ from pathlib import Path
 import extract
 import pytest
 from module import Module
-from tools import TERRAFORM, missing, run, tool
+from programs import TERRAFORM, missing, run, tool
 
 SCHEMA = TERRAFORM / "aws" / "testing" / "schema" / "schema.json"
 
@@ -72,7 +72,7 @@ resource "aws_ebs_volume" "probe" {
         (
             "= 1",
             "= aws_ebs_volume.probe.sise",
-            'This object has no argument, nested block, or exported attribute named "sise"',
+            'no argument, nested block, or exported attribute named "sise"',
         ),
         ("= 1", '= 1\n  arn = "arn:aws:ec2:::volume/vol-1"', "its value will be decided automatically"),
         ("= 1", "= 1\n  timeouts {\n    crate = 1\n  }", 'An argument named "crate" is not expected here'),

@@ -106,7 +106,7 @@ class Source:
                 attributes[name] = {"type": self._type(entry), **said.of_attribute()}
         # What is left can only be read.
         for name, said in flags.items():
-            assert said.computed and not said.optional, f"{name} can be set, but how is not understood"
+            assert said.of_attribute() == {"computed": True}, f"{name} can be set, but how is not understood"
             attributes[name] = {"type": self._computed(said.text), "computed": True}
         return _without_nothing({"attributes": _ordered(attributes), "block_types": _ordered(blocks)})
 
