@@ -19,13 +19,15 @@ BALLISTA_INSTALL := cargo install --locked --root $(BALLISTA) --target-dir $(BAL
 JDBC_BENCH := $(MAVEN) --file benches/jdbc/pom.xml compile exec:exec
 PYTHON_BENCH := $(VENV)/bin/python benches/python/bench.py
 
-PYTHON_SOURCES := python-client tests/python tests/sqlalchemy tests/superset tests/ibis tests/dbt benches/python tools
+PYTHON_SOURCES := python-client tests/python tests/terraform terraform tests/sqlalchemy tests/superset tests/ibis tests/dbt benches/python tools
 
 # Superset and dbt need other releases of some packages than the tests in .venv, and Ibis needs packages that no other
 # test needs. So each of them has an environment.
 SUPERSET_VENV := .venv-superset
 IBIS_VENV     := .venv-ibis
 DBT_VENV      := .venv-dbt
+# What checks the Terraform module.
+TERRAFORM_VENV := .venv-terraform
 
 # cargo-deny checks the licences, versions, sources and advisories of dependencies.
 DENY         := $(TARGET)/tools/bin/cargo-deny
@@ -47,7 +49,7 @@ TEST_TARGETS := --lib --bins --tests
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools test-superset test-ibis test-dbt soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
+.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools test-superset test-ibis test-dbt test-terraform soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +88,7 @@ test-python: setup ## Types, and all Python tests, file beside file; they start 
 	cargo build --release --workspace --bins
 	$(VENV)/bin/mypy --config-file python-client/pyproject.toml python-client/src
 	$(VENV)/bin/pytest -n auto tests/python
+	$(VENV)/bin/pytest -m 'not downloads' tests/terraform
 
 test-jdbc: ## All Java tests, with the JDBC driver; they start real processes
 	cargo build --release --workspace --bins
@@ -132,6 +135,15 @@ $(DBT_VENV)/.installed: python-client/pyproject.toml tests/dbt/requirements.txt
 	$(PYTHON) -m venv $(DBT_VENV)
 	$(DBT_VENV)/bin/pip install --quiet --disable-pip-version-check --editable 'python-client[dbt]' \
 		--requirement tests/dbt/requirements.txt
+	@touch $@
+
+test-terraform: setup $(TERRAFORM_VENV)/.installed ## The Terraform module: its own tests, policies, mistakes, and a cluster from what it renders
+	cargo build --release --workspace --bins
+	@tools/check-needs.sh terraform || true
+	$(VENV)/bin/pytest tests/terraform
+
+$(TERRAFORM_VENV)/.installed: tests/terraform/requirements.txt tools/terraform-tools.sh
+	PYTHON="$(PYTHON)" tools/terraform-tools.sh $(TERRAFORM_VENV)
 	@touch $@
 
 soak: setup ## Hostile users, and calls of functions that nobody would make, for ten minutes each (SOAK_SECONDS)

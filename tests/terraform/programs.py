@@ -14,12 +14,12 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 TERRAFORM = REPOSITORY / "terraform"
 INSTALLED = REPOSITORY / ".venv-terraform"
-"""What `tools/terraform-tools.sh` has installed."""
+"""What `make test-terraform` has installed with tools/terraform-tools.sh."""
 
 
 def missing(what: str) -> NoReturn:
     """Ends a test that cannot run. CI installs everything, so there it is a failure."""
-    message = f"{what} is missing: `tools/terraform-tools.sh` installs what can be installed"
+    message = f"{what} is missing: `tools/check-needs.sh terraform` says how it is installed"
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)

@@ -59,6 +59,7 @@ def nodes(bootstrap: Module) -> dict[str, Any]:
     return with_nodes(bootstrap).apply("nodes", variables)["nodes"]
 
 
+@pytest.mark.downloads
 @pytest.mark.parametrize("role", ROLES)
 def test_cloud_init_accepts_the_user_data(nodes, role, tmp_path):
     python, schema = INSTALLED / "bin" / "python", INSTALLED / "cloud-init.schema.json"
@@ -71,6 +72,7 @@ def test_cloud_init_accepts_the_user_data(nodes, role, tmp_path):
     assert json.loads(checked.stdout) == {path: file["content"] for path, file in nodes[role]["files"].items()}
 
 
+@pytest.mark.downloads
 def test_the_schema_of_cloud_init_refuses_a_mistake(nodes, tmp_path):
     python, schema = INSTALLED / "bin" / "python", INSTALLED / "cloud-init.schema.json"
     if not schema.is_file():
