@@ -241,7 +241,7 @@ variable "operations" {
 }
 
 variable "traces" {
-  description = "Where nodes send traces, by OTLP over gRPC, and which share of statements is traced. null = nowhere."
+  description = "Where nodes send traces, by OTLP over gRPC, and which share of statements is traced. null = nowhere. `egress` must allow it."
   type = object({
     endpoint = string
     sample   = optional(number, 0.01)
