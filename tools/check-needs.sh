@@ -191,6 +191,7 @@ check_terraform() {
     has go || missing "Go, which builds the replica of the AWS provider and tflint, is not installed" "https://go.dev/dl"
     has npm || missing_packages "npm, which brings the schema of the AWS provider, is not installed" npm
     has shellcheck || missing_packages "shellcheck is not installed" shellcheck
+    has mkfs.xfs || missing_packages "mkfs.xfs is not installed" xfsprogs
     has systemd-analyze || missing_packages "systemd-analyze is not installed" systemd
 }
 

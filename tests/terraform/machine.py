@@ -13,7 +13,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-_FAKES = Path(__file__).resolve().parent / "fakes"
+FAKES = Path(__file__).resolve().parent / "fakes"
 ACCOUNT = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:"
 
 
@@ -70,14 +70,22 @@ class Machine:
             # Later lines count.
             conf.write(f"DEVICE='{self._device}'\nFSTAB='{self.directory}/fstab'\nPROGRAM='{self.program}'\n")
 
+    @property
+    def boot_command(self) -> list[Path]:
+        """The script that a machine runs when it boots, with its argument."""
+        return [self.directory / "root/usr/local/sbin/volary-bootstrap", self.etc / "bootstrap.conf"]
+
     def boot(self, first: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """Runs the script that a machine runs when it boots. Programs in the directory `first` replace others."""
-        directories = [*([first] if first else []), _FAKES]
+        """Boots. Programs in the directory `first` replace others."""
+        return self.run(*self.boot_command, programs=[*([first] if first else []), FAKES])
+
+    def run(self, *command: str | Path, programs: list[Path]) -> subprocess.CompletedProcess[str]:
+        """Runs a command that finds programs in these directories first."""
         return subprocess.run(
-            [self.directory / "root/usr/local/sbin/volary-bootstrap", self.etc / "bootstrap.conf"],
+            [str(word) for word in command],
             env={
                 **os.environ,
-                "PATH": ":".join([*map(str, directories), os.environ["PATH"]]),
+                "PATH": ":".join([*map(str, programs), os.environ["PATH"]]),
                 "FAKE_AWS": str(self._cloud.directory),
                 "DEVICE_WAIT_SECONDS": "0",
             },

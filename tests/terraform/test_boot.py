@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from machine import Cloud, Machine
+from machine import FAKES, Cloud, Machine
 from module import Module
+from programs import missing, run, tool
 from test_bootstrap import with_nodes
 
 ODD_SECRET = 'a "quoted" $HOME `secret` with \\ and \' and spaces'
@@ -62,7 +65,7 @@ def test_secrets_are_in_files_that_others_cannot_read(machine):
 def test_an_empty_volume_gets_a_file_system_and_a_full_one_keeps_its_own(machine, cloud):
     assert machine.boot().returncode == 0
     device = cloud.volume("worker")
-    assert [call for call in machine.calls() if call.startswith("made")] == [f"made -q -L volary-worker {device}"]
+    assert [call for call in machine.calls() if call.startswith("made")] == [f"made -q -L worker {device}"]
     data = machine.directory / "data" / "worker"
     (data / "rows").write_text("rows")
     assert machine.boot().returncode == 0
@@ -119,3 +122,62 @@ def test_a_second_boot_takes_new_secrets_and_installs_nothing_again(machine, clo
     assert booted.returncode == 0, booted.stderr
     assert (machine.etc / "tls/node.pem").read_text() == "a newer certificate\n"
     assert list((machine.etc / "tls").glob("*.new")) == []
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    """A file of 400 MiB and the block device that it is."""
+    if os.geteuid() != 0:
+        missing("the right to mount")
+    for name in ("blkid", "losetup", "mkfs.xfs", "mount", "unshare"):
+        tool(name)
+    file = tmp_path / "disk"
+    with file.open("w") as made:
+        made.truncate(400 << 20)
+    device = run("losetup", "--find", "--show", file, succeeds=False)
+    if device.returncode != 0:
+        missing("a loop device")
+    yield file, Path(device.stdout.strip())
+    run("losetup", "--detach", device.stdout.strip())
+
+
+_TWO_BOOTS = """
+set -e
+fstab=$1 data=$2 file=$3 device=$4; shift 4
+mount --bind "$fstab" /etc/fstab
+"$@"
+mountpoint -q "$data"
+echo "size $(stat --file-system --format %b "$data")"
+echo rows >"$data/rows"
+umount "$data"
+# The volume grows, and goes to another machine.
+truncate --size 800M "$file"
+losetup --set-capacity "$device"
+: >"$fstab"
+"$@"
+echo "size $(stat --file-system --format %b "$data")"
+echo "mode $(stat --format %a "$data")"
+cat "$data/rows"
+"""
+
+
+def test_a_real_volume_keeps_its_rows_and_grows(machine, disk, tmp_path):
+    """Here, only AWS, systemd and the users of the machine are replaced. Nobody else sees what is mounted."""
+    file, device = disk
+    fakes = tmp_path / "few-fakes"
+    fakes.mkdir()
+    for name in ("aws", "chown", "getent", "install", "systemctl", "useradd"):
+        (fakes / name).symlink_to(FAKES / name)
+    with (machine.etc / "bootstrap.conf").open("a") as conf:
+        conf.write(f"DEVICE='{device}'\n")
+    fstab, data = machine.directory / "fstab", machine.directory / "data" / "worker"
+    fstab.touch()
+    command = ["unshare", "--mount", "bash", "-c", _TWO_BOOTS, "boots", fstab, data, file, device]
+    booted = machine.run(*command, *machine.boot_command, programs=[fakes])
+    assert booted.returncode == 0, booted.stdout + booted.stderr
+    assert booted.stdout.count("making a file system") == 1
+    said = booted.stdout.splitlines()
+    before, after = [int(line.split()[1]) for line in said if line.startswith("size ")]
+    assert after > 1.5 * before
+    assert "mode 700" in said
+    assert said[-1] == "rows"
