@@ -168,11 +168,13 @@ fmt: setup ## Format everything
 	cargo fmt --all
 	cargo fmt --manifest-path fuzz/Cargo.toml
 	$(VENV)/bin/ruff format $(PYTHON_SOURCES) --config python-client/pyproject.toml
-	! tools/check-needs.sh go || gofmt -w tests/go
+	! tools/check-needs.sh go || gofmt -w tests/go terraform/aws/testing/schema
+	! command -v terraform >/dev/null || terraform fmt -recursive terraform tests/terraform
 
-docs: build ## Make docs/configuration.md from the doc comments, and docs/limits.md from the limits
+docs: build ## Make docs/configuration.md from the doc comments, docs/limits.md from the limits, and the keys that Terraform knows
 	$(BIN) config --reference > docs/configuration.md
 	$(BIN) config --limits > docs/limits.md
+	$(PYTHON) tools/terraform_settings.py
 
 bench: setup ## Run the benchmarks into benches/results, and draw them; docs/benchmarks.md says how they are read
 	cargo build --release --workspace --bins

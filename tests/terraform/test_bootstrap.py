@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import terraform_settings
 from machine import ACCOUNT
 from module import Module
 from processes import run as run_volary
@@ -132,6 +133,13 @@ def test_the_product_accepts_the_rendered_settings(nodes, role, tmp_path):
     # Whatever it says about files that are not on this machine, it knows all keys.
     for word in ("10m", "s3://flights/parquet/") if role == "gateway" else ("12", "10.71.0.10:7200"):
         assert word in shown.out
+
+
+def test_the_module_knows_the_settings_of_the_product():
+    assert terraform_settings.LIST.read_text() == terraform_settings.text(), "run `make docs`"
+    listed = terraform_settings.text().split()
+    assert "gateway.query.timeout" in listed
+    assert "gateway.data_dir" not in listed
 
 
 def test_the_product_refuses_a_key_that_it_does_not_know(nodes, tmp_path):

@@ -34,11 +34,11 @@ run "settings_of_all_types_are_written_as_toml" {
 
   variables {
     settings = {
-      "gateway.query.max_running"     = 12
-      "gateway.query.timeout"         = "10m"
-      "gateway.load.allowed_roots"    = ["s3://kiwi/", "/srv/\"data\""]
-      "gateway.gather.retry_for"      = null
-      "gateway.security.allow_nobody" = true
+      "gateway.query.max_running"        = 12
+      "gateway.query.timeout"            = "10m"
+      "gateway.load.allowed_roots"       = ["s3://kiwi/", "/srv/\"data\""]
+      "gateway.gather.retry_for"         = null
+      "gateway.security.allow_anonymous" = true
     }
   }
 
@@ -47,7 +47,7 @@ run "settings_of_all_types_are_written_as_toml" {
       gateway.load.allowed_roots = ["s3://kiwi/","/srv/\"data\""]
       gateway.query.max_running = 12
       gateway.query.timeout = "10m"
-      gateway.security.allow_nobody = true
+      gateway.security.allow_anonymous = true
     EOT
     )
     error_message = "The settings are not TOML."
@@ -60,6 +60,8 @@ run "settings_of_all_types_are_written_as_toml" {
 }
 
 run "what_the_module_decides_cannot_be_set" {
+  command = plan
+
   module {
     source = "./modules/bootstrap"
   }
@@ -68,10 +70,7 @@ run "what_the_module_decides_cannot_be_set" {
     settings = { "gateway.data_dir" = "/tmp" }
   }
 
-  assert {
-    condition     = strcontains(output.settings, "gateway.data_dir = \"/var/lib/volary/gateway\"\n")
-    error_message = "The data is not on the data volume."
-  }
+  expect_failures = [var.settings]
 }
 
 run "client_certificates_may_be_required" {
@@ -120,7 +119,7 @@ run "a_secret_among_the_settings_is_refused" {
   expect_failures = [var.settings]
 }
 
-run "a_key_that_is_none_is_refused" {
+run "a_key_that_the_product_does_not_know_is_refused" {
   command = plan
 
   module {
@@ -128,7 +127,7 @@ run "a_key_that_is_none_is_refused" {
   }
 
   variables {
-    settings = { "gateway.query timeout" = "10m" }
+    settings = { "gateway.query.time_out" = "10m" }
   }
 
   expect_failures = [var.settings]

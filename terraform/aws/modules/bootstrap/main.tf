@@ -9,6 +9,9 @@ locals {
 
   is_gateway = local.role == "gateway"
 
+  # A key that the product does not know would stop the node when it starts.
+  known_settings = split("\n", trimspace(file("${path.module}/files/settings.txt")))
+
   possible_settings = merge(var.settings, {
     "${local.role}.listen"           = var.node.listen
     "${local.role}.data_dir"         = local.data

@@ -62,13 +62,13 @@ variable "settings" {
   default     = {}
 
   validation {
-    condition     = alltrue([for key in keys(var.settings) : can(regex("^[a-z_]+(\\.[a-z_]+)+$", key))])
-    error_message = "Each setting has a key such as gateway.query.timeout."
+    condition     = !anytrue([for key in keys(var.settings) : can(regex("(secret|password)$", key))])
+    error_message = "The settings are no place for secrets, because the state would keep them: give the ARN of a secret."
   }
 
   validation {
-    condition     = !anytrue([for key in keys(var.settings) : can(regex("(secret|password)$", key))])
-    error_message = "The settings are no place for secrets, because the state would keep them: give the ARN of a secret."
+    condition     = length(setsubtract(keys(var.settings), local.known_settings)) == 0
+    error_message = "Unknown settings, or settings that this module decides: ${join(", ", setsubtract(keys(var.settings), local.known_settings))}."
   }
 }
 
