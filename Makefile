@@ -143,8 +143,7 @@ test-terraform: setup $(TERRAFORM_VENV)/.installed ## The Terraform module: its 
 	$(VENV)/bin/pytest tests/terraform
 
 $(TERRAFORM_VENV)/.installed: tests/terraform/requirements.txt tools/terraform-tools.sh
-	PYTHON="$(PYTHON)" tools/terraform-tools.sh $(TERRAFORM_VENV)
-	@touch $@
+	! PYTHON="$(PYTHON)" tools/terraform-tools.sh $(TERRAFORM_VENV) || touch $@
 
 soak: setup ## Hostile users, and calls of functions that nobody would make, for ten minutes each (SOAK_SECONDS)
 	cargo build --release --workspace --bins

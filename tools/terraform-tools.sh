@@ -9,7 +9,11 @@ directory="${1:?the directory is missing}"
 python="${PYTHON:-python3}"
 tflint_release=v0.64.0
 
-without() { echo "$1 cannot be installed: the tests that need it are skipped" >&2; }
+failed=0
+without() {
+    echo "$1 cannot be installed: the tests that need it are skipped" >&2
+    failed=1
+}
 
 install_python() {
     "$python" -m venv "$directory" &&
@@ -24,6 +28,8 @@ install_tflint() {
 unpack_schema() {
     local temporary
     temporary="$(mktemp -d)"
+    # apt-get downloads as a user of its own.
+    chmod 0755 "$temporary"
     (cd "$temporary" && apt-get download -qq cloud-init && dpkg-deb --extract cloud-init_*.deb package) &&
         cp "$temporary"/package/usr/lib/python3/dist-packages/cloudinit/config/schemas/schema-cloud-config-v1.json \
             "$directory/cloud-init.schema.json"
@@ -35,3 +41,4 @@ mkdir -p "$directory"
 install_python || without "checkov"
 install_tflint || without "tflint"
 unpack_schema || without "the schema of cloud-init"
+exit "$failed"
