@@ -28,9 +28,7 @@ install_tflint() {
 unpack_schema() {
     local temporary
     temporary="$(mktemp -d)"
-    # apt-get downloads as a user of its own.
-    chmod 0755 "$temporary"
-    (cd "$temporary" && apt-get download -qq cloud-init && dpkg-deb --extract cloud-init_*.deb package) &&
+    (cd "$temporary" && apt-get download -qq -o APT::Sandbox::User=root cloud-init && dpkg-deb --extract cloud-init_*.deb package) &&
         cp "$temporary"/package/usr/lib/python3/dist-packages/cloudinit/config/schemas/schema-cloud-config-v1.json \
             "$directory/cloud-init.schema.json"
     rm -rf "$temporary"

@@ -113,3 +113,108 @@ run "a_share_of_traces_above_one_is_refused" {
 
   expect_failures = [var.traces]
 }
+
+run "a_network_without_zones_and_without_a_vpc_is_refused" {
+  command = plan
+
+  variables {
+    network = {}
+  }
+
+  expect_failures = [var.network]
+}
+
+run "a_ninth_zone_is_refused" {
+  command = plan
+
+  variables {
+    network = { zones = [for letter in split("", "abcdefghi") : "eu-central-1${letter}"] }
+  }
+
+  expect_failures = [var.network]
+}
+
+run "an_unknown_kind_of_nat_is_refused" {
+  command = plan
+
+  variables {
+    network = { zones = ["eu-central-1a"], nat = "two" }
+  }
+
+  expect_failures = [var.network]
+}
+
+run "the_text_of_a_certificate_is_refused" {
+  command = plan
+
+  variables {
+    tls = {
+      node_name       = "kiwi.internal"
+      authorities_arn = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:kiwi/authority-AbCdEf"
+      certificate_arn = "-----BEGIN CERTIFICATE-----"
+      key_arn         = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:kiwi/key-AbCdEf"
+    }
+  }
+
+  expect_failures = [var.tls]
+}
+
+run "a_small_volume_of_the_gateway_is_refused" {
+  command = plan
+
+  variables {
+    gateway = { volume = { size_gib = 10 } }
+  }
+
+  expect_failures = [var.gateway]
+}
+
+run "a_small_volume_of_a_worker_is_refused" {
+  command = plan
+
+  variables {
+    worker = { volume = { size_gib = 10 } }
+  }
+
+  expect_failures = [var.worker]
+}
+
+run "a_cluster_without_workers_is_refused" {
+  command = plan
+
+  variables {
+    worker = { members = {} }
+  }
+
+  expect_failures = [var.worker]
+}
+
+run "a_name_of_a_worker_with_a_space_is_refused" {
+  command = plan
+
+  variables {
+    worker = { members = { "first one" = { zone = "eu-central-1a" } } }
+  }
+
+  expect_failures = [var.worker]
+}
+
+run "settings_of_the_gateway_are_refused_for_workers" {
+  command = plan
+
+  variables {
+    worker = { settings = { "gateway.query.timeout" = "10m" } }
+  }
+
+  expect_failures = [var.worker]
+}
+
+run "a_place_to_read_without_a_slash_is_refused" {
+  command = plan
+
+  variables {
+    storage = { read = ["s3://flights"] }
+  }
+
+  expect_failures = [var.storage]
+}
