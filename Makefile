@@ -19,13 +19,16 @@ BALLISTA_INSTALL := cargo install --locked --root $(BALLISTA) --target-dir $(BAL
 JDBC_BENCH := $(MAVEN) --file benches/jdbc/pom.xml compile exec:exec
 PYTHON_BENCH := $(VENV)/bin/python benches/python/bench.py
 
-PYTHON_SOURCES := python-client tests/python tests/packaging tests/sqlalchemy tests/superset tests/ibis tests/dbt benches/python tools
+PYTHON_SOURCES := python-client tests/python tests/packaging tests/terraform terraform tests/sqlalchemy tests/superset \
+	tests/ibis tests/dbt benches/python tools
 
 # Superset and dbt need other releases of some packages than the tests in .venv, and Ibis needs packages that no other
 # test needs. So each of them has an environment.
 SUPERSET_VENV := .venv-superset
 IBIS_VENV     := .venv-ibis
 DBT_VENV      := .venv-dbt
+# What checks the Terraform module.
+TERRAFORM_VENV := .venv-terraform
 
 # cargo-deny checks the licences, versions, sources and advisories of dependencies.
 DENY         := $(TARGET)/tools/bin/cargo-deny
@@ -54,7 +57,7 @@ TEST_TARGETS := --lib --bins --tests
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools test-superset test-ibis test-dbt test-packaging wheel deb image soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
+.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools test-superset test-ibis test-dbt test-packaging test-terraform wheel deb image soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +96,7 @@ test-python: setup ## Types, and all Python tests, file beside file; they start 
 	cargo build --release --workspace --bins
 	$(VENV)/bin/mypy --config-file python-client/pyproject.toml python-client/src
 	$(VENV)/bin/pytest -n auto tests/python
+	$(VENV)/bin/pytest -m 'not downloads' tests/terraform
 
 test-jdbc: ## All Java tests, with the JDBC driver; they start real processes
 	cargo build --release --workspace --bins
@@ -159,6 +163,14 @@ test-packaging: setup $(CARGO_DEB) ## Installs and runs the wheel, the Debian pa
 	@PYTHON="$(PYTHON)" tools/check-needs.sh packaging || test "$$CI" != true
 	CARGO_DEB=$(CARGO_DEB) $(VENV)/bin/pytest --config-file=tests/packaging/pytest.ini tests/packaging
 
+test-terraform: setup $(TERRAFORM_VENV)/.installed ## The Terraform module: its own tests, policies, mistakes, and a cluster from what it renders
+	cargo build --release --workspace --bins
+	@tools/check-needs.sh terraform || true
+	$(VENV)/bin/pytest tests/terraform
+
+$(TERRAFORM_VENV)/.installed: tests/terraform/requirements.txt tools/terraform-tools.sh
+	! PYTHON="$(PYTHON)" tools/terraform-tools.sh $(TERRAFORM_VENV) || touch $@
+
 soak: setup ## Hostile users, and calls of functions that nobody would make, for ten minutes each (SOAK_SECONDS)
 	cargo build --release --workspace --bins
 	VOLARY_FUNCTION_SEED=$$(date +%s) VOLARY_FUNCTION_SECONDS=$(SOAK_SECONDS) VOLARY_HOSTILE_SECONDS=$(SOAK_SECONDS) $(VENV)/bin/pytest -s \
@@ -181,12 +193,14 @@ fmt: setup ## Format everything
 	cargo fmt --all
 	cargo fmt --manifest-path fuzz/Cargo.toml
 	$(VENV)/bin/ruff format $(PYTHON_SOURCES) --config python-client/pyproject.toml
-	! tools/check-needs.sh go || gofmt -w tests/go
+	! tools/check-needs.sh go || gofmt -w tests/go terraform/aws/testing/schema
+	! command -v terraform >/dev/null || terraform fmt -recursive terraform tests/terraform
 
-docs: build ## Make the pages of docs that list settings, limits and metrics
+docs: build ## Make the pages of docs that list settings, limits and metrics, and the keys that Terraform knows
 	$(BIN) config --reference > docs/configuration.md
 	$(BIN) config --limits > docs/limits.md
 	$(BIN) config --metrics > docs/metrics.md
+	$(PYTHON) tools/terraform_settings.py
 
 bench: setup ## Run the benchmarks into benches/results, and draw them; docs/benchmarks.md says how they are read
 	cargo build --release --workspace --bins

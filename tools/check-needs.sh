@@ -4,10 +4,11 @@
 #   tools/check-needs.sh TASK            checks, and fails if something is missing
 #   tools/check-needs.sh --install TASK  installs what is missing first
 #   tools/check-needs.sh go              fails and says so if the tests of Go clients must be skipped
+#   tools/check-needs.sh terraform       fails and says what the tests of the Terraform module lack
 #
 # The tasks are build, test, ci and packaging. Each of them needs what the one before it needs, and more. Of these tasks,
 # only packaging needs Go, except that Helm is installed with it. Without Helm and Prometheus, some tests are skipped, but
-# not those of ci.
+# not those of ci. With --install, terraform installs what Debian has, too.
 # PYTHON names the Python to use. CARGO_TARGET_DIR names the directory for compiled files.
 set -euo pipefail
 here="$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)"
@@ -22,9 +23,9 @@ build) level=1 ;;
 test) level=2 ;;
 ci) level=3 ;;
 packaging) level=4 ;;
-go) level=0 ;;
+go | terraform) level=0 ;;
 *)
-    echo "usage: $0 [--install] build|test|ci|packaging, or $0 go" >&2
+    echo "usage: $0 [--install] build|test|ci|packaging|terraform, or $0 go" >&2
     exit 2
     ;;
 esac
@@ -194,6 +195,27 @@ check_observability() {
     has promtool || missing_packages "Prometheus (promtool) is not installed" prometheus
 }
 
+# The tests of the Terraform module name what is missing, too, and skip what needs it, but not in CI.
+check_terraform() {
+    messages=()
+    packages=()
+    local found needed
+    needed="$(value_in "$here/terraform/aws/versions.tf" 'required_version = ">= ' '"')"
+    found="$(terraform version -json 2>/dev/null)" || found=
+    found="${found#*\"terraform_version\": \"}"
+    found="${found%%\"*}"
+    if [[ ! "$found" =~ ^[0-9]+\.[0-9]+ ]]; then
+        missing "Terraform ($needed or newer) is not installed" "https://developer.hashicorp.com/terraform/install"
+    elif ! at_least "$found" "$needed"; then
+        missing "Terraform is $found; $needed or newer is needed" "https://developer.hashicorp.com/terraform/install"
+    fi
+    has go || missing "Go, which builds the replica of the AWS provider and tflint, is not installed" "https://go.dev/dl"
+    has npm || missing_packages "npm, which brings the schema of the AWS provider, is not installed" npm
+    has shellcheck || missing_packages "shellcheck is not installed" shellcheck
+    has mkfs.xfs || missing_packages "mkfs.xfs is not installed" xfsprogs
+    has systemd-analyze || missing_packages "systemd-analyze is not installed" systemd
+}
+
 check_all() {
     messages=()
     packages=()
@@ -227,8 +249,21 @@ check_packaging() {
     has go || missing "Go is not installed; it checks compose.yaml" "https://go.dev/dl"
 }
 
-if ((level == 0)); then
+if [[ "$1" == go ]]; then
     check_go
+    exit
+elif [[ "$1" == terraform ]]; then
+    check_terraform
+    if [[ -n "$install" ]] && ((${#packages[@]})); then
+        ${sudo}apt-get update -qq
+        ${sudo}apt-get install -qq -y --no-install-recommends "${packages[@]}"
+        check_terraform
+    fi
+    if ((${#messages[@]})); then
+        echo "Some tests of the Terraform module are skipped. The commands are for Debian and Ubuntu." >&2
+        printf '%s\n' "${messages[@]}" >&2
+        exit 1
+    fi
     exit
 fi
 

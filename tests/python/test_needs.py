@@ -41,8 +41,13 @@ TOOLS = {
     "promtool": "exit 0",
     "python3": "case $2 in *version_info*) echo 3.11;; esac",
     "rsync": "exit 0",
+    "mkfs.xfs": "exit 0",
+    "npm": "exit 0",
     "rustup": "exit 0",
+    "shellcheck": "exit 0",
     "sudo": 'exec "$@"',
+    "systemd-analyze": "exit 0",
+    "terraform": """echo '{ "terraform_version": "1.11.4", "platform": "linux_amd64" }'""",
 }
 # These tools are the real ones.
 REAL = ["dirname", "mktemp", "rm"]
@@ -102,7 +107,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-@pytest.mark.parametrize("task", ["build", "test", "ci", "packaging"])
+@pytest.mark.parametrize("task", ["build", "test", "ci", "packaging", "terraform"])
 def test_nothing_is_said_where_nothing_is_missing(machine: Machine, task: str):
     checked = machine.check(task)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
@@ -123,6 +128,10 @@ def test_nothing_is_said_where_nothing_is_missing(machine: Machine, task: str):
         ("go", "packaging", ["Go is not installed", "go.dev/dl"]),
         ("helm", "ci", ["helm is not installed", "go install helm.sh/helm/v3/cmd/helm@"]),
         ("promtool", "ci", ["Prometheus (promtool)", "apt-get install prometheus"]),
+        ("terraform", "terraform", ["Terraform (1.11 or newer)", "developer.hashicorp.com/terraform/install"]),
+        ("go", "terraform", ["Go, which builds the replica", "go.dev/dl"]),
+        ("npm", "terraform", ["npm", "apt-get install npm"]),
+        ("shellcheck", "terraform", ["shellcheck", "apt-get install shellcheck"]),
     ],
 )
 def test_a_missing_tool_is_named_with_the_command_that_installs_it(
@@ -348,3 +357,17 @@ def test_make_checks_before_it_builds_and_says_how_long_a_first_build_takes(tmp_
     check = planned.index("check-needs.sh " + {"demo": "build", "test": "test"}[task])
     hint = planned.index("half an hour")
     assert check < hint < planned.index("cargo ", hint)
+
+
+def test_an_old_terraform_is_named(machine: Machine):
+    machine.has("terraform", """echo '{ "terraform_version": "1.9.8" }'""")
+    assert "Terraform is 1.9.8; 1.11 or newer is needed" in machine.refusal("terraform")
+
+
+def test_the_tests_of_terraform_get_what_debian_has(machine: Machine):
+    machine.lacks("shellcheck")
+    shellcheck = machine.tools / "shellcheck"
+    machine.has("apt-get", f"[ $1 != install ] || {{ echo '#!{BASH}' >{shellcheck}; chmod +x {shellcheck}; }}")
+    machine.has("chmod", 'exec /bin/chmod "$@"')
+    installed = machine.check("--install", "terraform")
+    assert (installed.returncode, installed.stderr) == (0, "")

@@ -1,0 +1,4 @@
+plugin "terraform" {
+  enabled = true
+  preset  = "all"
+}
