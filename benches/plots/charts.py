@@ -194,6 +194,16 @@ def concurrency(results: Results) -> Figure:
     return figure
 
 
+def observed(results: Results) -> Figure:
+    """Draws one bar per way of watching the cluster."""
+    figure, (axes,) = panels(1, inches=(6, 3.8))
+    by_watched = {str(variant.parameters["watched"]): variant for variant in results.variants}
+    throughput = {name: variant.spread("queries_per_s") for name, variant in by_watched.items()}
+    bars(axes, list(by_watched), {"all kinds": throughput})
+    axes.set_ylabel("queries per second")
+    return figure
+
+
 def tpch(results: Results) -> Figure:
     """Draws the time of each query as a ratio to DataFusion's time."""
     return _queries(results)
@@ -304,6 +314,7 @@ _CHARTS: dict[str, Callable[[Results], Figure]] = {
         groups,
         slow_client,
         concurrency,
+        observed,
         tpch,
         ballista,
         jdbc_streaming,

@@ -16,7 +16,7 @@ use volary_node::runtimes::OwnedRuntimes;
 #[derive(Debug, Parser)]
 struct Args {
     /// Names of the tables to run: chunks, readers, fanout, floor, relays, point, groups,
-    /// slow_client, concurrency, tpch, ballista, load. Default: all tables, except those that need
+    /// slow_client, concurrency, observed, tpch, ballista, load. Default: all tables, except those that need
     /// a program that is not installed.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,

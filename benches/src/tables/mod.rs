@@ -22,6 +22,10 @@ mod groups;
 mod load;
 /// Generates TPC-H data as Parquet files, and loads them into an embedded cluster.
 mod loaded_cluster;
+/// Asks small and large questions at the same time, and measures how long the answers take.
+mod mixed_load;
+/// Measures what metrics and traces cost.
+mod observed;
 /// Compares a point query with a bare Flight call.
 mod point;
 /// Measures how the number of partitions of a gather affects its throughput.
@@ -58,7 +62,7 @@ pub struct BenchTable {
 }
 
 /// All tables.
-pub const ALL: [BenchTable; 12] = [
+pub const ALL: [BenchTable; 13] = [
     chunks::TABLE,
     readers::TABLE,
     fanout::TABLE,
@@ -68,6 +72,7 @@ pub const ALL: [BenchTable; 12] = [
     groups::TABLE,
     slow_client::TABLE,
     concurrency::TABLE,
+    observed::TABLE,
     tpch::TABLE,
     ballista::TABLE,
     load::TABLE,

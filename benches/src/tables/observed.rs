@@ -1,0 +1,187 @@
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+use volary_cli::client::Client;
+
+use super::BenchTable;
+use super::mixed_load::{CYCLE, MixedLoad, tables};
+use crate::bench::Bench;
+use crate::interleaved::{Candidate, Measure, measure_in_turns};
+use crate::process::Process;
+use crate::results::{Label, Sample, Variant};
+
+pub(super) const TABLE: BenchTable = BenchTable {
+    name: "observed",
+    title: "Being watched: metrics and traces",
+    method: "Eight clients ask the questions of `concurrency` at the same time. Each variant is a `volary local` process with four workers and the same rows: nobody watches it; Prometheus' place is taken by a client that scrapes all metrics each second; all statements are traced, and a collector in the measuring process takes the spans. The processes of the other variants run and have nothing to do.",
+    run: |bench| run(bench).boxed_local(),
+};
+
+const CLIENTS: usize = 8;
+/// Time between two scrapes. Prometheus usually scrapes every 15 seconds or less often.
+const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
+const METRICS_PREFIX: &str = "volary: metrics at http://";
+const READY_PREFIX: &str = "volary: listening on ";
+
+async fn run(bench: &Bench) -> Result<Vec<Variant>> {
+    let rows = bench.size.pick(5_000, 50_000, 200_000);
+    let questions = CYCLE * bench.size.pick(1, 10, 40);
+    let collector = start_collector().await?;
+    let listens = [("VOLARY_OPERATIONS__LISTEN", "127.0.0.1:0".to_owned())];
+    let traces = [("VOLARY_TRACES__ENDPOINT", format!("http://{collector}"))];
+    let variants: [(&str, &[(&str, String)]); 3] = [
+        ("nobody watches", &[]),
+        ("scraped each second", &listens),
+        ("all statements traced", &traces),
+    ];
+    let mut clusters = Vec::new();
+    let mut candidates = Vec::new();
+    for (name, environment) in variants {
+        let cluster = Cluster::start(bench, name, environment)?;
+        let mut client = Client::connect(&cluster.uri).await?;
+        for statement in tables(rows) {
+            client.collect(&statement).await?;
+        }
+        let label = Label::new(name).with("watched", name);
+        let label = if clusters.is_empty() {
+            label
+        } else {
+            label.compared_with(variants[0].0)
+        };
+        let work = WatchedLoad {
+            load: MixedLoad::connect(&cluster.uri, CLIENTS, rows, questions).await?,
+            metrics: cluster.metrics.clone(),
+        };
+        candidates.push(Candidate::new(label, work));
+        clusters.push(cluster);
+    }
+    measure_in_turns(bench.short_turns(), candidates).await
+}
+
+/// A cluster in one process, which ends when this value is dropped.
+struct Cluster {
+    _process: Process,
+    uri: String,
+    /// Address of the metrics, if they are served.
+    metrics: Option<String>,
+}
+
+impl Cluster {
+    fn start(bench: &Bench, name: &str, environment: &[(&str, String)]) -> Result<Self> {
+        let directory = bench.scratch(&format!("observed-{}", name.replace(' ', "-")));
+        std::fs::create_dir_all(&directory)?;
+        let mut command = Command::new(bench.fleet_program.with_file_name("volary"));
+        command
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .args([
+                "local",
+                "--workers",
+                "4",
+                "--listen",
+                "127.0.0.1:0",
+                "--stop-with-stdin",
+            ])
+            .arg("--data-dir")
+            .arg(directory.join("data"));
+        let log = File::create(directory.join("log"))?;
+        let mut process = Process::start(name, command, log)?;
+        let mut metrics = None;
+        loop {
+            let line = process.read_line()?;
+            if let Some(rest) = line.strip_prefix(METRICS_PREFIX) {
+                let address = rest
+                    .split('/')
+                    .next()
+                    .context("metrics without an address")?;
+                metrics = Some(address.to_owned());
+            }
+            if let Some(uri) = line.strip_prefix(READY_PREFIX) {
+                return Ok(Self {
+                    uri: uri.trim().to_owned(),
+                    _process: process,
+                    metrics,
+                });
+            }
+        }
+    }
+}
+
+/// Measures the load while somebody scrapes the metrics, if they are served.
+struct WatchedLoad {
+    load: MixedLoad,
+    metrics: Option<String>,
+}
+
+impl Measure for WatchedLoad {
+    fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>> {
+        async move {
+            let Some(address) = &self.metrics else {
+                return self.load.measure().await;
+            };
+            tokio::select! {
+                sample = self.load.measure() => sample,
+                failure = scrape_again_and_again(address) => Err(failure),
+            }
+        }
+        .boxed_local()
+    }
+}
+
+/// Scrapes until a scrape fails, and returns the error.
+async fn scrape_again_and_again(address: &str) -> anyhow::Error {
+    loop {
+        if let Err(error) = scrape(address).await {
+            return error;
+        }
+        sleep(SCRAPE_INTERVAL).await;
+    }
+}
+
+async fn scrape(address: &str) -> Result<()> {
+    let mut connection = TcpStream::connect(address).await?;
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await?;
+    ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    Ok(())
+}
+
+/// A collector of traces that forgets them.
+struct ForgetfulCollector;
+
+#[tonic::async_trait]
+impl TraceService for ForgetfulCollector {
+    async fn export(
+        &self,
+        _: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+/// Starts the collector on a free port, and returns its address. It runs until this process ends.
+async fn start_collector() -> Result<SocketAddr> {
+    let incoming = TcpIncoming::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let address = incoming.local_addr()?;
+    let server = Server::builder().add_service(TraceServiceServer::new(ForgetfulCollector));
+    tokio::spawn(server.serve_with_incoming(incoming));
+    Ok(address)
+}
