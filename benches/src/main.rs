@@ -16,8 +16,8 @@ use volary_node::runtimes::OwnedRuntimes;
 #[derive(Debug, Parser)]
 struct Args {
     /// Names of the tables to run: chunks, readers, fanout, floor, relays, point, groups,
-    /// slow_client, concurrency, observed, tpch, ballista, load. Default: all tables, except those that need
-    /// a program that is not installed.
+    /// slow_client, concurrency, observed, tpch, ballista, load. Default: all tables, except those
+    /// that need a program that is not installed.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Runs smaller experiments: all tables take less than ten minutes.
