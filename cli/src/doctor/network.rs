@@ -64,7 +64,7 @@ pub(super) async fn check_gateway_of(
             report.warn(
                 NAME,
                 format!("{address} does not know the question of volary doctor"),
-                "check that it is a gateway of this release; upgrade the gateway before the workers",
+                "check that it is a gateway; a gateway of an older release cannot say whether the worker may join",
             );
         }
         Err(error) => report.fail(NAME, &error.at(address)),
