@@ -153,7 +153,7 @@ def test_settings_are_those_of_the_arguments_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("VOLARY_CONFIG", "nowhere.toml")
     monkeypatch.setenv("VOLARY_GATEWAY__NONSENSE", "1")
     settings = {
-        "gateway.query.batch_rows": 1000,
+        "gateway.query.max_running": 77,
         "gateway.query.memory": "64MiB",
         "gateway.load.allowed_roots": [tmp_path / "with, a comma", 'and "quotes"'],
         "worker.storage.scrub": False,
@@ -161,8 +161,9 @@ def test_settings_are_those_of_the_arguments_alone(tmp_path, monkeypatch):
     (tmp_path / "with, a comma").mkdir()
     (tmp_path / "with, a comma" / "birds.csv").write_text("id\n1\n")
     with volary.local(1, memory="512MiB", settings=settings) as db:
-        limits = dict(db.sql("SELECT name, value FROM system.limits").rows())
-        assert int(limits["gateway.query.memory"]) == 64 << 20
+        question = "SELECT DISTINCT setting, allowed FROM system.limits WHERE setting IN (?, ?) ORDER BY setting"
+        names = ["gateway.query.max_running", "gateway.query.memory"]
+        assert db.sql(question, names).rows() == [(names[0], 77), (names[1], 64 << 20)]
         db.sql("CREATE TABLE birds (id BIGINT)")
         db.sql(f"COPY birds FROM '{tmp_path}/with, a comma/birds.csv'")
         assert db.sql("SELECT id FROM birds").rows() == [(1,)]
@@ -187,7 +188,8 @@ def test_copy_reads_below_the_allowed_roots_only(tmp_path, monkeypatch):
         ({"gateway.query.timeout": "soon"}, "gateway.query.timeout"),
         ({"GATEWAY__QUERY": 1}, "write, for example, gateway.query.memory"),
         ({"gateway.query": {"memory": "1GiB"}}, "a setting is a text, a number"),
-        ({"local.workers": 0}, "local.workers"),
+        ({"gateway.query.batch_rows": 0}, "gateway.query.batch_rows"),
+        ({"local.workers": 8}, "local.workers is not a setting here: give workers"),
     ],
 )
 def test_a_wrong_setting_is_named(settings, said):

@@ -160,7 +160,9 @@ def test_a_lost_worker_and_its_return_are_seen_by_the_gateway(tmp_path: Path) ->
 def test_the_token_is_asked_for_metrics_and_may_be_replaced(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("a token of Prometheus\n")
-    with LocalCluster(tmp_path, workers=1, settings={**LISTENS, "VOLARY_OPERATIONS__TOKEN_FILE": str(token)}) as cluster:
+    with LocalCluster(
+        tmp_path, workers=1, settings={**LISTENS, "VOLARY_OPERATIONS__TOKEN_FILE": str(token)}
+    ) as cluster:
         operations = Operations(cluster.output())
         refused = operations.get("/metrics")
         assert refused.status == 401
