@@ -312,7 +312,7 @@ def test_the_log_of_a_cluster_that_does_not_start_is_shown(fake):
 
 
 def test_a_cluster_that_never_serves_is_ended_at_the_deadline(fake, tmp_path):
-    fake(FAKE + f"echo $$ >{tmp_path}/pid; echo waits >&2; exec cat >/dev/null")
+    fake(FAKE + f"echo $$ >{tmp_path}/pid; echo waits >&2; exec cat")
     with pytest.raises(volary.DeadlineExceededError, match=r"(?s)within 5 s.*waits"):
         volary.local(start_timeout=5)
     assert has_ended(int((tmp_path / "pid").read_text()))
