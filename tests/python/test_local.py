@@ -147,6 +147,20 @@ def test_a_cluster_without_a_block_is_closed_by_hand_or_when_nobody_has_it():
     until(lambda: has_ended(pid), "the cluster has ended")
 
 
+def test_a_cluster_with_an_open_result_is_closed_too(tmp_path):
+    db = volary.local(workers=1)
+    with db.connect() as other:
+        result = other.sql("SELECT value FROM generate_series(1, 9000000000000000000)")
+        batches = result.batches()
+        assert next(batches).num_rows > 0
+        db.close()
+        assert has_ended(db.pid)
+        with pytest.raises(volary.Error):
+            for _ in batches:
+                pass
+    assert list((tmp_path / "t").iterdir()) == []
+
+
 def test_settings_are_those_of_the_arguments_alone(tmp_path, monkeypatch):
     (tmp_path / "volary.toml").write_text("[nonsense]\n")
     monkeypatch.chdir(tmp_path)
