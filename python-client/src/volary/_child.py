@@ -17,8 +17,8 @@ from typing import IO
 from .errors import DeadlineExceededError, InvalidArgumentError
 
 _CHUNK_BYTES = 1 << 16
-# The program gives running statements 20 seconds to end. Whoever ends a cluster of its own does not wait so long for the
-# results that it has left open: a second signal cuts the shutdown off, which loses no acknowledged write.
+# The program gives running statements 20 seconds to end. A program that has left its own results open should
+# not wait so long for them: a second signal cuts the shutdown off, which loses no acknowledged write.
 _PATIENCE_SECONDS = 10.0
 
 
