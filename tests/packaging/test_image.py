@@ -46,7 +46,7 @@ def test_rows_stay_in_the_volume(image: str):
 
 def test_a_node_without_a_secret_says_what_is_missing(image: str):
     with container(image, "gateway") as gateway:
-        until(lambda: "VOLARY_SECRET" in gateway.log(), "the error names the variable")
+        until(lambda: "set gateway.secret" in gateway.log(), "the error names the setting")
 
 
 def test_a_worker_that_has_not_joined_is_not_healthy(image: str):

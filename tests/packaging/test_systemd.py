@@ -9,7 +9,7 @@ GATEWAY, WORKER = "volary-gateway.service", "volary-worker.service"
 
 
 def joined(machine: Machine) -> bool:
-    rows = machine.sql("SELECT count(*) AS n FROM system.nodes WHERE role = 'worker' AND state = 'active'")
+    rows = machine.sql("SELECT count(*) AS n FROM system.nodes WHERE role = 'worker' AND state = 'alive'")
     return rows.split() == ["n", "1"]
 
 

@@ -147,13 +147,27 @@ def test_a_cluster_without_a_block_is_closed_by_hand_or_when_nobody_has_it():
     until(lambda: has_ended(pid), "the cluster has ended")
 
 
+def test_a_cluster_with_an_open_result_is_closed_too(tmp_path):
+    db = volary.local(workers=1)
+    with db.connect() as other:
+        result = other.sql("SELECT value FROM generate_series(1, 9000000000000000000)")
+        batches = result.batches()
+        assert next(batches).num_rows > 0
+        db.close()
+        assert has_ended(db.pid)
+        with pytest.raises(volary.Error):
+            for _ in batches:
+                pass
+    assert list((tmp_path / "t").iterdir()) == []
+
+
 def test_settings_are_those_of_the_arguments_alone(tmp_path, monkeypatch):
     (tmp_path / "volary.toml").write_text("[nonsense]\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VOLARY_CONFIG", "nowhere.toml")
     monkeypatch.setenv("VOLARY_GATEWAY__NONSENSE", "1")
     settings = {
-        "gateway.query.batch_rows": 1000,
+        "gateway.query.max_running": 77,
         "gateway.query.memory": "64MiB",
         "gateway.load.allowed_roots": [tmp_path / "with, a comma", 'and "quotes"'],
         "worker.storage.scrub": False,
@@ -161,8 +175,9 @@ def test_settings_are_those_of_the_arguments_alone(tmp_path, monkeypatch):
     (tmp_path / "with, a comma").mkdir()
     (tmp_path / "with, a comma" / "birds.csv").write_text("id\n1\n")
     with volary.local(1, memory="512MiB", settings=settings) as db:
-        limits = dict(db.sql("SELECT name, value FROM system.limits").rows())
-        assert int(limits["gateway.query.memory"]) == 64 << 20
+        question = "SELECT DISTINCT setting, allowed FROM system.limits WHERE setting IN (?, ?) ORDER BY setting"
+        names = ["gateway.query.max_running", "gateway.query.memory"]
+        assert db.sql(question, names).rows() == [(names[0], 77), (names[1], 64 << 20)]
         db.sql("CREATE TABLE birds (id BIGINT)")
         db.sql(f"COPY birds FROM '{tmp_path}/with, a comma/birds.csv'")
         assert db.sql("SELECT id FROM birds").rows() == [(1,)]
@@ -187,7 +202,8 @@ def test_copy_reads_below_the_allowed_roots_only(tmp_path, monkeypatch):
         ({"gateway.query.timeout": "soon"}, "gateway.query.timeout"),
         ({"GATEWAY__QUERY": 1}, "write, for example, gateway.query.memory"),
         ({"gateway.query": {"memory": "1GiB"}}, "a setting is a text, a number"),
-        ({"local.workers": 0}, "local.workers"),
+        ({"gateway.query.batch_rows": 0}, "gateway.query.batch_rows"),
+        ({"local.workers": 8}, "local.workers is not a setting here: give workers"),
     ],
 )
 def test_a_wrong_setting_is_named(settings, said):
@@ -310,7 +326,7 @@ def test_the_log_of_a_cluster_that_does_not_start_is_shown(fake):
 
 
 def test_a_cluster_that_never_serves_is_ended_at_the_deadline(fake, tmp_path):
-    fake(FAKE + f"echo $$ >{tmp_path}/pid; echo waits >&2; exec cat >/dev/null")
+    fake(FAKE + f"echo $$ >{tmp_path}/pid; echo waits >&2; exec cat")
     with pytest.raises(volary.DeadlineExceededError, match=r"(?s)within 5 s.*waits"):
         volary.local(start_timeout=5)
     assert has_ended(int((tmp_path / "pid").read_text()))

@@ -17,8 +17,9 @@ from typing import IO
 from .errors import DeadlineExceededError, InvalidArgumentError
 
 _CHUNK_BYTES = 1 << 16
-# The program gives running statements 20 seconds to end.
-_STOP_SECONDS = 30.0
+# The program gives running statements 20 seconds to end. A program that has left its own results open should
+# not wait so long for them: a second signal cuts the shutdown off, which loses no acknowledged write.
+_PATIENCE_SECONDS = 10.0
 
 
 class Child:
@@ -30,8 +31,10 @@ class Child:
     """
 
     def __init__(self, command: Sequence[str | Path]) -> None:
-        # The file has no name, so the system removes it when both processes have ended.
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        # The file has no name any more, so the system removes it when both processes have closed it.
+        self._log, name = tempfile.mkstemp(prefix="volary-")
+        os.unlink(name)
+        weakref.finalize(self, os.close, self._log)
         try:
             self._process = subprocess.Popen(
                 command,
@@ -44,7 +47,6 @@ class Child:
                 start_new_session=True,
             )
         except OSError as error:
-            self._log.close()
             raise InvalidArgumentError(f"{command[0]} cannot be run: {error.strerror}") from error
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
@@ -75,19 +77,28 @@ class Child:
             selector.register(self._output, selectors.EVENT_READ)
             while not last.search(printed):
                 if not selector.select(max(deadline - time.monotonic(), 0)):
-                    raise DeadlineExceededError(f"the cluster has not started within {seconds} s{self.tail()}")
+                    raise self._late(seconds)
                 read = os.read(self._output.fileno(), _CHUNK_BYTES)
                 if not read:
-                    self._process.wait(_STOP_SECONDS)
+                    self._await_end(deadline, seconds)
                     break
                 printed += read
         return printed.decode(errors="replace")
 
+    def _await_end(self, deadline: float, seconds: float) -> None:
+        try:
+            self._process.wait(max(deadline - time.monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            raise self._late(seconds) from None
+
+    def _late(self, seconds: float) -> DeadlineExceededError:
+        return DeadlineExceededError(f"the cluster has not started within {seconds} s{self.tail()}")
+
     def log(self) -> str:
         """Returns what the process has written to standard error."""
         # Both processes share the position in the file, and only the child may move it.
-        descriptor, chunks, position = self._log.fileno(), [], 0
-        while chunk := os.pread(descriptor, _CHUNK_BYTES, position):
+        chunks, position = [], 0
+        while chunk := os.pread(self._log, _CHUNK_BYTES, position):
             chunks.append(chunk)
             position += len(chunk)
         return b"".join(chunks).decode(errors="replace")
@@ -114,7 +125,12 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
     try:
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(_STOP_SECONDS)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE_SECONDS)
+        if process.poll() is None:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_PATIENCE_SECONDS)
     finally:
         if process.poll() is None:
             process.kill()

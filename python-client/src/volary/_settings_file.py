@@ -27,6 +27,9 @@ def to_toml(settings: Mapping[str, Setting]) -> str:
 def _checked(key: str) -> str:
     if not _KEY.fullmatch(key):
         raise InvalidArgumentError(f'"{key}" is not the key of a setting: write, for example, gateway.query.memory')
+    section, name = key.split(".", 1)
+    if section == "local":
+        raise InvalidArgumentError(f"{key} is not a setting here: give {name} as an argument")
     return key
 
 
