@@ -270,7 +270,8 @@ affinity:
 {{- if $root.Values.doctor.enabled }}
 initContainers:
   - name: doctor
-    command: [/usr/bin/volary, doctor, {{ $role }}]
+    # Without --offline, a pod would wait for nodes that do not run.
+    command: [/usr/bin/volary, doctor, {{ $role }}, --offline]
     {{- include "volary.container" . | nindent 4 }}
 {{- end }}
 containers:
