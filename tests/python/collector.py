@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -64,12 +65,15 @@ class Collector(grpc.GenericRpcHandler):
             return list(self._spans)
 
     def await_trace(self, trace_id: str, *names: str) -> list[Span]:
-        """Waits until spans with all of these names have come in a trace, and returns the trace's spans."""
+        """Waits until spans with these names have come in a trace, and returns the trace's spans.
+
+        A name that is given twice must have come twice.
+        """
 
         def trace() -> list[Span]:
             return [span for span in self.spans() if span.trace_id == trace_id]
 
-        until(lambda: set(names) <= {span.name for span in trace()}, f"spans {names}, of {self.spans()}")
+        until(lambda: Counter(names) <= Counter(span.name for span in trace()), f"the trace has spans {names}")
         return trace()
 
 

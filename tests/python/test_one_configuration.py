@@ -42,7 +42,7 @@ def test_the_page_has_every_setting_with_its_default() -> None:
 
 def test_the_environment_and_a_file_take_every_setting(tmp_path: Path) -> None:
     defaults = {key: value for key, value in in_effect().items() if value is not None}
-    assert len(defaults) > 100
+    assert len(defaults) > 60
 
     def text(value: Any) -> str:
         return (

@@ -75,7 +75,7 @@ def test_statements_are_counted_by_how_they_end(observed: LocalCluster, operatio
         connection.sql("INSERT INTO counted SELECT value, value FROM generate_series(1, 1000)").rows()
         assert connection.sql("SELECT count(*) FROM counted WHERE v >= 0").rows() == [(1000,)]
         with pytest.raises(volary.Error):
-            connection.sql("SELECT nothing FROM counted").rows()
+            connection.sql("SELEC 1").rows()
 
         def grown(series: str) -> float:
             return operations.values()[series] - before[series]
@@ -208,7 +208,7 @@ def test_users_have_metrics_only_if_that_is_asked_for(operations: Operations, tm
     assert "volary_user_queries_total" not in operations.get("/metrics").body
     settings = {**LISTENS, "VOLARY_OPERATIONS__LABEL_USERS": "true"}
     with LocalCluster(tmp_path, workers=1, settings=settings) as cluster:
-        with volary.connect(cluster.uri, user="kea", password="a password") as connection:
+        with volary.connect(cluster.uri, username="kea", password="a password") as connection:
             connection.sql("SELECT 1").rows()
         Operations(cluster.output()).await_value('volary_user_queries_total{user="kea"}', 1)
 

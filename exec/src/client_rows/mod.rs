@@ -9,7 +9,7 @@ mod convert;
 /// Computes the size of batches on the wire, and cuts them into messages.
 mod cut;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
@@ -21,6 +21,7 @@ use datafusion::error::DataFusionError;
 use futures::FutureExt;
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 use tonic::Status;
+use tracing::Span;
 use volary_flight_proto::{Error, Result};
 
 use crate::batches::{CoalesceBytes, used_bytes};
@@ -67,19 +68,42 @@ pub fn client_messages(
     announced: SchemaRef,
     rows: impl Stream<Item = Result<RecordBatch>> + Send + 'static,
 ) -> ClientMessages {
-    let mut messages = FlightDataEncoderBuilder::new()
+    let caller = Arc::new(OnceLock::new());
+    let messages = FlightDataEncoderBuilder::new()
         .with_schema(announced)
         // `client_rows` has already cut the batches by a better measure.
         .with_max_flight_data_size(usize::MAX)
-        .build(rows.map_err(|error| FlightError::from(Status::from(error))))
+        .build(
+            in_span_of(&caller, rows).map_err(|error| FlightError::from(Status::from(error))),
+        )
         .map_err(|error| Status::from(Error::from(error)));
-    // The span is created at the first poll, when the caller's span is entered.
+    encoding_span(caller, messages).boxed()
+}
+
+/// Polls the encoder in a span of its own. `caller` gets the span in which it is polled first.
+fn encoding_span<T>(
+    caller: Arc<OnceLock<Span>>,
+    mut messages: impl Stream<Item = T> + Send + Unpin + 'static,
+) -> impl Stream<Item = T> + Send {
     let mut span = None;
     stream::poll_fn(move |cx| {
+        caller.get_or_init(Span::current);
         let span = span.get_or_insert_with(|| tracing::debug_span!("encode"));
         span.in_scope(|| messages.poll_next_unpin(cx))
     })
-    .boxed()
+}
+
+/// Polls the rows in the caller's span: they are computed for the encoder, and not by it.
+fn in_span_of<T>(
+    caller: &Arc<OnceLock<Span>>,
+    rows: impl Stream<Item = T> + Send + 'static,
+) -> impl Stream<Item = T> + Send {
+    let caller = Arc::clone(caller);
+    let mut rows = Box::pin(rows);
+    stream::poll_fn(move |cx| {
+        let span = caller.get_or_init(Span::none);
+        span.in_scope(|| rows.poll_next_unpin(cx))
+    })
 }
 
 /// Returns the first message that [`client_messages`] sends for rows with this schema: the schema.
