@@ -61,7 +61,6 @@ class Node:
         unit = f"volary-{self.role}.service"
         environment = self.machine.environment(self.role)
         checked = run("volary", *self.machine.arguments(unit, "ExecStartPre"), settings=environment)
-        # A worker cannot reach its gateway before that runs, and it says so, but it would start.
         assert checked.code == 0, checked.out + checked.err
         arguments = self.machine.arguments(unit, "ExecStart")
         self.process = Process(self.directory, self.name, arguments, environment)
