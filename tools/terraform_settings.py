@@ -15,7 +15,7 @@ LIST = REPOSITORY / "terraform" / "aws" / "modules" / "bootstrap" / "files" / "s
 
 _DECIDED = re.compile(
     r"local\."  # no machine runs a cluster in one process
-    r"|(operations|traces)\."  # variables of their own
+    r"|operations\.(listen|token_file|tls\.)|traces\.(endpoint|sample)"  # variables of their own
     r"|(gateway|worker)\.(listen|advertise|data_dir|gateway|secret|zone|tls\.)"
     r"|gateway\.security\.admin_password"  # a secret
     r"|worker\.clients\."  # no rule lets clients connect to workers

@@ -121,7 +121,7 @@ variable "gateway" {
   }
 
   validation {
-    condition     = alltrue([for key in keys(var.gateway.settings) : can(regex("^(gateway|log)\\.", key))])
+    condition     = alltrue([for key in keys(var.gateway.settings) : can(regex("^(gateway|log|operations|traces)\\.", key))])
     error_message = "The settings of the gateway have keys such as gateway.query.timeout."
   }
 
@@ -160,7 +160,7 @@ variable "worker" {
   }
 
   validation {
-    condition     = alltrue([for key in keys(var.worker.settings) : can(regex("^(worker|log)\\.", key))])
+    condition     = alltrue([for key in keys(var.worker.settings) : can(regex("^(worker|log|operations|traces)\\.", key))])
     error_message = "The settings of workers have keys such as worker.execution.max_running."
   }
 

@@ -17,6 +17,8 @@ from programs import INSTALLED, REPOSITORY, missing, run, tool
 _UNITS = REPOSITORY / "packaging" / "systemd"
 _SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 ROLES = ("gateway", "worker")
+FETCHED = {"VOLARY_SECRET": "a secret that no cluster has 5540"}
+"""What a machine fetches into the environment of its node."""
 
 
 def with_nodes(copy: Module) -> Module:
@@ -128,11 +130,12 @@ def test_the_rendered_script_reads_only_what_is_rendered_for_it(nodes, tmp_path)
 def test_the_product_accepts_the_rendered_settings(nodes, role, tmp_path):
     settings = tmp_path / f"{role}.toml"
     settings.write_text(nodes[role]["files"][f"/etc/volary/{role}.toml"]["content"])
-    shown = run_volary("volary", "config", f"--config={settings}")
-    assert shown.code == 0, shown.err
-    # Whatever it says about files that are not on this machine, it knows all keys.
-    for word in ("10m", "s3://flights/parquet/") if role == "gateway" else ("12", "10.71.0.10:7200"):
-        assert word in shown.out
+    checked = run_volary("volary", "config", "--check", f"--config={settings}", settings=FETCHED)
+    assert (checked.code, checked.out.strip()) == (0, "the settings are valid"), checked.err
+    # It says the same of an empty file, so it must have read this one.
+    shown = run_volary("volary", "config", f"--config={settings}", settings=FETCHED).out
+    for value in ("10m", "s3://flights/parquet/") if role == "gateway" else ("10.71.0.10:7200", "eu-central-1a"):
+        assert value in shown
 
 
 def test_the_module_knows_the_settings_of_the_product():
@@ -146,6 +149,6 @@ def test_the_product_refuses_a_key_that_it_does_not_know(nodes, tmp_path):
     settings = tmp_path / "gateway.toml"
     rendered = nodes["gateway"]["files"]["/etc/volary/gateway.toml"]["content"]
     settings.write_text(rendered.replace("gateway.query.timeout", "gateway.query.time_out"))
-    refused = run_volary("volary", "config", f"--config={settings}")
-    assert refused.code != 0
+    refused = run_volary("volary", "config", "--check", f"--config={settings}", settings=FETCHED)
+    assert refused.code == 2
     assert "time_out" in refused.err
