@@ -38,4 +38,4 @@ END
 
 # The description is looked for from the current directory, and everything else from the directory of the crate.
 cd "$here/cli"
-"$cargo_deb" --no-build --output "$out/" "$@"
+"$cargo_deb" --no-build --compress-system --output "$out/" "$@"
