@@ -74,7 +74,8 @@ def ports(image: str, prometheus: str) -> Iterator[tuple[int, int]]:
         "PROMETHEUS_PORT": str(metrics),
     }
     compose = ["podman-compose", f"--file={COMPOSE}", f"--project-name={project}"]
-    started = [f"--podman-run-args={' '.join([*RUNTIME, PROCESSES])}"]
+    limits = [f"--ulimit=nofile={OPEN_FILES}:{OPEN_FILES}", PROCESSES]
+    started = [f"--podman-run-args={' '.join([*RUNTIME, *limits])}"]
     try:
         call(*compose, *started, "up", "--detach", env=environment)
         yield gateway, metrics
