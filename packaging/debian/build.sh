@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Makes the Debian package from the compiled program, without compiling anything.
 #
-#   packaging/debian/build.sh CARGO_DEB DIRECTORY    prints the path of the package, which is in DIRECTORY
+#   packaging/debian/build.sh CARGO_DEB DIRECTORY [FLAG…]    prints the path of the package, which is in DIRECTORY
 #
-# CARGO_DEB is the program `cargo-deb`. CARGO_TARGET_DIR names the directory for compiled files.
+# CARGO_DEB is the program `cargo-deb`, which gets the flags. CARGO_TARGET_DIR names the directory for compiled files.
 set -euo pipefail
 here="$(cd "${BASH_SOURCE[0]%/*}/../.." && pwd)"
 
 cargo_deb="$1"
 mkdir -p "$2"
 out="$(cd "$2" && pwd)"
+shift 2
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$here/target}"
 release="$CARGO_TARGET_DIR/release"
 made="$release/package"
@@ -37,4 +38,4 @@ END
 
 # The description is looked for from the current directory, and everything else from the directory of the crate.
 cd "$here/cli"
-"$cargo_deb" --no-build --output "$out/"
+"$cargo_deb" --no-build --compress-system --output "$out/" "$@"

@@ -74,7 +74,8 @@ def ports(image: str, prometheus: str) -> Iterator[tuple[int, int]]:
         "PROMETHEUS_PORT": str(metrics),
     }
     compose = ["podman-compose", f"--file={COMPOSE}", f"--project-name={project}"]
-    started = [f"--podman-run-args={' '.join([*RUNTIME, PROCESSES])}"]
+    limits = [f"--ulimit=nofile={OPEN_FILES}:{OPEN_FILES}", PROCESSES]
+    started = [f"--podman-run-args={' '.join([*RUNTIME, *limits])}"]
     try:
         call(*compose, *started, "up", "--detach", env=environment)
         yield gateway, metrics
@@ -104,7 +105,10 @@ def test_the_nodes_form_a_cluster_that_prometheus_asks(ports: tuple[int, int]):
         assert admin.sql("SELECT count(*) FROM birds").rows() == [(100,)]
 
     def targets() -> list[str]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/api/v1/targets", timeout=30) as answer:
-            return [target["health"] for target in json.load(answer)["data"]["activeTargets"]]
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/api/v1/targets", timeout=30) as answer:
+                return [target["health"] for target in json.load(answer)["data"]["activeTargets"]]
+        except OSError:
+            return []
 
     until(lambda: targets() == ["up"] * 4, "Prometheus has asked each node", 180)

@@ -15,7 +15,7 @@ def test_the_image_says_how_it_is_run(image: str):
     assert config["StopSignal"] == "SIGTERM"
     assert config["Entrypoint"] == ["/usr/bin/volary"]
     assert list(config["Volumes"]) == ["/var/lib/volary"]
-    assert config["Healthcheck"]["Test"] == ["CMD", "/usr/lib/volary/healthy"]
+    assert inspect(image)["Healthcheck"]["Test"] == ["CMD", "/usr/lib/volary/healthy"]
 
 
 def test_a_container_serves_is_healthy_and_stops_when_it_is_told_to(image: str):

@@ -28,6 +28,7 @@ _LONGEST_FIRST = (
     "test_faults.py",
     "test_unfinished.py",
     "test_bad_input.py",
+    "test_wheel.py",
     "test_bench_python.py",
     "test_tpch.py",
     "test_bench.py",

@@ -24,7 +24,7 @@ README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, made from the program of the tests."""
-    return build(binary("volary"), tmp_path_factory.mktemp("wheel"))
+    return build(binary("volary"), tmp_path_factory.mktemp("wheel"), compression=1)
 
 
 @pytest.fixture(scope="module")
