@@ -22,6 +22,7 @@ import volary
 pytestmark = pytest.mark.server
 
 ROLES = ("gateway", "worker")
+SECRET = "a secret of nodes 5535"
 # A test starts four nodes on one machine.
 SMALL = {"VOLARY_GATEWAY__MEMORY__LIMIT": "256MiB", "VOLARY_WORKER__MEMORY__LIMIT": "256MiB"}
 SOON = {"VOLARY_GATEWAY__CLUSTER__HEARTBEAT_INTERVAL": "200ms"}
@@ -102,7 +103,7 @@ def check_settings(directory: Path, manifests: list[Manifest], role: str, extra:
     """Lets the binary check the settings file of a node."""
     file = directory / f"{role}.toml"
     file.write_text(settings_text(manifests, role), encoding="utf-8")
-    checked = run("volary", "config", "--check", f"--config={file}", settings={"VOLARY_SECRET": "x" * 32, **extra})
+    checked = run("volary", "config", "--check", f"--config={file}", settings={"VOLARY_SECRET": SECRET, **extra})
     assert (checked.code, checked.out.strip()) == (0, "the settings are valid"), checked.err
 
 
@@ -118,7 +119,7 @@ def test_the_binary_refuses_a_setting_that_does_not_exist(tmp_path: Path):
     manifests = render(tmp_path, {"config": {"gateway": {"query": {"timeouts": "10m"}}}})
     file = tmp_path / "gateway.toml"
     file.write_text(settings_text(manifests, "gateway"), encoding="utf-8")
-    checked = run("volary", "config", "--check", f"--config={file}", settings={"VOLARY_SECRET": "x" * 32})
+    checked = run("volary", "config", "--check", f"--config={file}", settings={"VOLARY_SECRET": SECRET})
     assert checked.code == 2
     assert "there is no setting gateway.query.timeouts; [gateway.query] has " in checked.err
 
@@ -137,7 +138,7 @@ def test_every_setting_of_the_reference_can_be_given(tmp_path: Path, role: str):
     written = settings_text(manifests, role)
     names = re.findall(r"^(\w+) = ", written, re.MULTILINE)
     expected = sum(len([it for it in part if not isinstance(it, dict)]) for part in sections(given))
-    assert expected > 20
+    assert expected > 10
     assert len(names) >= expected
     check_settings(tmp_path, manifests, role, {})
 
@@ -190,7 +191,7 @@ def test_the_defaults_run(tmp_path: Path):
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 until(lambda pod=pod, probe=probe: release.probe(pod, probe) == 200, f"{pod.name} answers its {probe}")
         (secret,) = generated_secrets(release.manifests).values()
-        with volary.connect(f"grpc://{release.address}", user="admin", password=secret["admin-password"]) as db:
+        with volary.connect(f"grpc://{release.address}", username="admin", password=secret["admin-password"]) as db:
             fill_and_count(db)
             # A StatefulSet replaces a pod by one with the same name and the same volume.
             worker = release.workers[0]
@@ -217,7 +218,7 @@ def states(db: volary.Connection) -> dict[str, int]:
 def test_zones_with_tls_and_the_test_of_the_release_run(tmp_path: Path):
     secrets = {
         "certificate": node_certificate(tmp_path / "nodes", "127.0.0.1", "node.example"),
-        "nodes": {"secret": "s" * 43, "admin-password": "the password of admin"},
+        "nodes": {"secret": SECRET, "admin-password": "the password of admin"},
         "scrapers": {"bearer": "a token of scrapers"},
     }
     values = {
@@ -230,7 +231,7 @@ def test_zones_with_tls_and_the_test_of_the_release_run(tmp_path: Path):
         for pod in [release.gateway, *release.workers]:
             until(lambda pod=pod: release.probe(pod, "readinessProbe") == 200, f"{pod.name} is ready")
         uri = f"grpc+tls://{release.address}"
-        with volary.connect(uri, user="admin", password="the password of admin", tls_ca=authority) as db:
+        with volary.connect(uri, username="admin", password="the password of admin", tls_ca=authority) as db:
             fill_and_count(db)
             zones = db.sql("SELECT zone FROM system.nodes WHERE role = 'worker' ORDER BY zone").rows()
             assert zones == [(zone,) for zone in ZONES]
@@ -259,7 +260,7 @@ def test_the_doctor_finds_the_names_of_nodes_in_a_certificate_with_a_wildcard(tm
 
     def examined(directory: Path, certificate: dict[str, str]) -> tuple[int, str]:
         secrets = {
-            "nodes": {"secret": "s" * 43},
+            "nodes": {"secret": SECRET},
             "birds-tls": certificate,
             "people": {"ca.crt": certificate["ca.crt"]},
         }
