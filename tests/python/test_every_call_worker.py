@@ -80,7 +80,15 @@ def calls_of(made: Made, to: Addressee) -> dict[str, Call]:
             calls[f"DoAction of {what}"] = Call(
                 "DoAction", [action("volary.control", body)], code, UNIMPLEMENTED, covers=name
             )
-    for name in ("CreatePreparedStatement", "CancelFlightInfo", "volary.join", "volary.leave", "volary.introduce", ""):
+    for name in (
+        "CreatePreparedStatement",
+        "CancelFlightInfo",
+        "volary.join",
+        "volary.leave",
+        "volary.check",
+        "volary.introduce",
+        "",
+    ):
         calls[f"DoAction {name!r}"] = Call("DoAction", [action(name)], *nowhere, covers=name)
     return calls
 

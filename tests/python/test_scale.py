@@ -327,7 +327,8 @@ def test_a_worker_that_hangs_is_an_error_that_names_it(fleet: Fleet) -> None:
         fleet.one.process.send_signal(signal.SIGCONT)
     for error in errors:
         assert fleet.name_of(WORKERS - 1) in error.message, error
-        assert "for " in error.message
+        # On a machine that is very slow, the connection's own deadline comes first.
+        assert "for " in error.message or "the connection to the worker is lost" in error.message
     until(lambda: answers(fleet), "the worker answers again", PATIENCE_SECONDS)
 
 

@@ -130,9 +130,11 @@ pub(super) struct Sessions {
 pub(crate) struct SessionCount(Cache<SessionKey, ClientSession>);
 
 impl SessionCount {
-    /// Returns how many sessions are kept. Sessions that were begun or forgotten a moment ago may
-    /// not be counted yet.
+    /// Returns how many sessions are kept.
     pub(crate) fn get(&self) -> u64 {
+        // Without this, a cache that is not used counts no session that was begun or forgotten
+        // since it was last used.
+        self.0.run_pending_tasks();
         self.0.entry_count()
     }
 }
