@@ -74,7 +74,8 @@ pub fn client_messages(
         // `client_rows` has already cut the batches by a better measure.
         .with_max_flight_data_size(usize::MAX)
         .build(
-            in_span_of(&caller, rows).map_err(|error| FlightError::from(Status::from(error))),
+            in_span_of(Arc::clone(&caller), rows)
+                .map_err(|error| FlightError::from(Status::from(error))),
         )
         .map_err(|error| Status::from(Error::from(error)));
     encoding_span(caller, messages).boxed()
@@ -95,10 +96,9 @@ fn encoding_span<T>(
 
 /// Polls the rows in the caller's span: they are computed for the encoder, and not by it.
 fn in_span_of<T>(
-    caller: &Arc<OnceLock<Span>>,
+    caller: Arc<OnceLock<Span>>,
     rows: impl Stream<Item = T> + Send + 'static,
 ) -> impl Stream<Item = T> + Send {
-    let caller = Arc::clone(caller);
     let mut rows = Box::pin(rows);
     stream::poll_fn(move |cx| {
         let span = caller.get_or_init(Span::none);
