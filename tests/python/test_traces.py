@@ -69,15 +69,15 @@ def test_one_trace_shows_what_the_gateway_and_each_worker_did(traced: Processes,
 
     for name in ("parse", "plan", "optimize"):
         assert ancestors(one(spans, name)) == ["statement"], name
-    assert ["stream"] in [ancestors(span) for span in spans if span.name == "queue"]
+    assert ["run", "stream"] in [ancestors(span) for span in spans if span.name == "queue"]
     assert ancestors(one(spans, "encode")) == ["stream"]
     gather = one(spans, "gather")
-    assert ancestors(gather) == ["stream"]
+    assert ancestors(gather) == ["run", "stream"]
     fragments = [span for span in spans if span.name == "fragment"]
     assert {span.attributes["worker"] for span in fragments} == {"w1", "w2"}
     assert {span.service for span in fragments} == {"volary-worker"}
     for fragment in fragments:
-        assert ancestors(fragment) == ["gather", "stream"]
+        assert ancestors(fragment) == ["gather", "run", "stream"]
         below = {span.name for span in spans if span.parent_id == fragment.span_id}
         assert {"queue", "bind", "DataSourceExec", "SortExec"} <= below
     sorted_rows = [span.attributes["rows"] for span in spans if span.name == "SortExec"]

@@ -74,7 +74,7 @@ pub fn client_messages(
         // `client_rows` has already cut the batches by a better measure.
         .with_max_flight_data_size(usize::MAX)
         .build(
-            in_span_of(Arc::clone(&caller), rows)
+            running_span(Arc::clone(&caller), rows)
                 .map_err(|error| FlightError::from(Status::from(error))),
         )
         .map_err(|error| Status::from(Error::from(error)));
@@ -94,14 +94,18 @@ fn encoding_span<T>(
     })
 }
 
-/// Polls the rows in the caller's span: they are computed for the encoder, and not by it.
-fn in_span_of<T>(
+/// Polls the rows in a span below the caller's: they are computed for the encoder, and not by it.
+fn running_span<T>(
     caller: Arc<OnceLock<Span>>,
     rows: impl Stream<Item = T> + Send + 'static,
 ) -> impl Stream<Item = T> + Send {
     let mut rows = Box::pin(rows);
+    let mut span = None;
     stream::poll_fn(move |cx| {
-        let span = caller.get_or_init(Span::none);
+        let span = span.get_or_insert_with(|| {
+            let caller = caller.get().and_then(Span::id);
+            tracing::debug_span!(parent: caller, "run")
+        });
         span.in_scope(|| rows.poll_next_unpin(cx))
     })
 }
