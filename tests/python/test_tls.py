@@ -90,6 +90,17 @@ def mutual(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates)
         yield cluster
 
 
+def test_an_authority_that_is_not_trusted_is_said_with_and_without_a_password(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    other = Certificates(tmp_path / "other")
+    settings = certificates.of_node("GATEWAY")
+    with LocalCluster(tmp_path, workers=1, settings=settings) as cluster:
+        for login in ({}, {"username": "kea", "password": "a password"}, {"token": "a token"}):
+            with pytest.raises(volary.UnavailableError, match="no gateway answers at .* handshake failed"):
+                volary.connect(cluster.uri, tls_ca=other.file("authority.pem"), **login)
+
+
 def test_clients_connect_by_tls_and_by_nothing_else(encrypted, certificates, strangers):
     assert encrypted.uri.startswith("grpc+tls://")
     authority = certificates.file("authority.pem")

@@ -47,8 +47,16 @@ class Channel:
 
     def log_in(self, username: str, password: str) -> None:
         """Exchanges a password for a token. The session keeps the token."""
+        options = self._options(_LOGIN_SECONDS, {})
         with self._translated:
-            self._client.authenticate_basic_token(username, password, self._options(_LOGIN_SECONDS, {}))
+            try:
+                self._client.authenticate_basic_token(username, password, options)
+            except PYARROW_ERRORS as error:
+                if "Could not finish writing" not in str(error):
+                    raise
+                # pyarrow says no more than this if it cannot connect. Another call says why.
+                list(self._client.list_actions(options))
+                raise
 
     def exchange(
         self, command: bytes, *, timeout: float | None = None, headers: Mapping[str, str] | None = None
