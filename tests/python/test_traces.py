@@ -121,18 +121,12 @@ def test_the_python_client_continues_the_current_span(traced: Processes, collect
 def test_a_statement_without_a_header_begins_a_trace_that_goes_on_when_its_rows_are_read(
     traced: Processes, collected: Collector
 ) -> None:
-    before = {span.trace_id for span in collected.spans()}
+    sql = "SELECT sum(v) FROM birds WHERE v > 5"
     with dbapi.connect(traced.gateway.uri, autocommit=True) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT sum(v) FROM birds WHERE v > 5")
+        cursor.execute(sql)
         cursor.fetchall()
-
-    def new_trace() -> str | None:
-        new = [span for span in collected.spans() if span.trace_id not in before]
-        streamed = [span.trace_id for span in new if span.name == "stream"]
-        return streamed[0] if streamed else None
-
-    trace = until(new_trace, "a new trace has a stream")
-    assert trace is not None
+    listed = f"SELECT trace_id FROM system.query_log WHERE statement = '{sql}'"
+    ((trace,),) = until(lambda: traced.sql(listed), "the query log has the statement")
     spans = collected.await_trace(trace, "statement", "stream", "fragment")
     assert one(spans, "statement").parent_id == ""
     assert one(spans, "stream").parent_id == one(spans, "statement").span_id
