@@ -125,7 +125,7 @@ def test_each_variant_is_compared_with_its_own_baseline(all_tables: Run) -> None
 def test_no_question_of_many_clients_fails(all_tables: Run) -> None:
     results = all_tables.results
     for variant in [*variants(results, "concurrency").values(), *variants(results, "observed").values()]:
-        assert variant["samples"]["failures"] == [0]
+        assert set(variant["samples"]["failures"]) == {0}
         assert {"point_p50_ms", "group_by_p99_ms", "join_p99_ms"} <= variant["samples"].keys()
 
 
