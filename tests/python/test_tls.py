@@ -97,7 +97,7 @@ def test_an_authority_that_is_not_trusted_is_said_with_and_without_a_password(
     settings = certificates.of_node("GATEWAY")
     with LocalCluster(tmp_path, workers=1, settings=settings) as cluster:
         for login in ({}, {"username": "kea", "password": "a password"}, {"token": "a token"}):
-            with pytest.raises(volary.UnavailableError, match="no gateway answers at .* handshake failed"):
+            with pytest.raises(volary.UnavailableError, match=r"no gateway answers at .* handshake failed"):
                 volary.connect(cluster.uri, tls_ca=other.file("authority.pem"), **login)
 
 
