@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from optional_tools import missing
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # The packages of Debian that bring the tools.
@@ -25,11 +25,11 @@ PACKAGES = {
 
 def need(*tools: str, root: bool = False) -> None:
     """Skips the test if this machine lacks a tool. CI must have all of them, so there the test fails."""
-    missing = [f"{tool} ({PACKAGES[tool]})" for tool in tools if shutil.which(tool) is None]
+    lacking = [f"{tool} ({PACKAGES[tool]})" for tool in tools if shutil.which(tool) is None]
     if root and os.geteuid() != 0:
-        missing.append("root")
-    if missing:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"this needs {', '.join(missing)}")
+        lacking.append("root")
+    if lacking:
+        missing(f"this needs {', '.join(lacking)}")
 
 
 def call(*command: str | Path, seconds: float = 600.0, check: bool = True, **options: object) -> str:

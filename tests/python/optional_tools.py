@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -18,12 +19,19 @@ REMEDIES = {
 _SECONDS = 120
 
 
+def missing(what: str) -> NoReturn:
+    """Ends a test that cannot run here, and says what is missing. CI must have it, so there the test fails."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{what} (CI must have it)")
+    pytest.skip(what)
+
+
 def tool(name: str) -> str:
     """Returns the path of a program. Skips the test if it is missing, or fails it in CI."""
     # `go install` writes to this directory, which is in PATH only if somebody has put it there.
     found = shutil.which(name) or shutil.which(name, path=Path.home() / "go" / "bin")
     if found is None:
-        _missing(f"{name} is not installed: {REMEDIES[name]}")
+        missing(f"{name} is not installed: {REMEDIES[name]}")
     return str(found)
 
 
@@ -40,13 +48,7 @@ def go_module(directory: Path, module: str, version: str) -> Path:
     """
     done = run_tool("go", "mod", "download", "-json", f"{module}@{version}", directory=directory)
     if done.returncode != 0:
-        _missing(f"the Go module {module}@{version} cannot be downloaded: {done.stdout}{done.stderr}")
+        missing(f"the Go module {module}@{version} cannot be downloaded: {done.stdout}{done.stderr}")
     # The other fields contain no such line.
     (line,) = [line for line in done.stdout.splitlines() if '"Dir": ' in line]
     return Path(line.split('"')[3])
-
-
-def _missing(what: str) -> None:
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{what} (CI must have it)")
-    pytest.skip(what)
