@@ -37,6 +37,9 @@ DENY_RELEASE := 0.20.2
 # cargo-deb makes the Debian package from cli/Cargo.toml.
 CARGO_DEB         := $(abspath $(TARGET))/tools/bin/cargo-deb
 CARGO_DEB_RELEASE := 3.8.0
+# cargo-about finds the licences of the libraries in the program.
+CARGO_ABOUT         := $(abspath $(TARGET))/tools/bin/cargo-about
+CARGO_ABOUT_RELEASE := 0.9.3
 # Where the wheel and the Debian package are put, and the name of the container image.
 DIST  ?= dist
 IMAGE ?= localhost/volary
@@ -57,7 +60,7 @@ TEST_TARGETS := --lib --bins --tests
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools test-superset test-ibis test-dbt test-packaging test-terraform wheel deb image soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
+.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools test-superset test-ibis test-dbt test-packaging test-terraform wheel deb image licenses soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -157,6 +160,13 @@ $(CARGO_DEB):
 
 image: build ## A container image (IMAGE), with podman or ENGINE, on a base of Debian's packages or BASE
 	packaging/container/build.sh $(BIN) $(IMAGE)
+
+licenses: setup $(CARGO_ABOUT) ## Write the licences of all libraries in the program, which each package brings
+	$(VENV)/bin/python tools/third_party.py $(CARGO_ABOUT)
+
+$(CARGO_ABOUT):
+	cargo install --locked --root $(TARGET)/tools --target-dir $(TARGET)/tools/build --features cli cargo-about@$(CARGO_ABOUT_RELEASE)
+	rm -rf $(TARGET)/tools/build
 
 test-packaging: setup $(CARGO_DEB) ## Installs and runs the wheel, the Debian package and the image; needs root, the network and minutes
 	cargo build --release --workspace --bins

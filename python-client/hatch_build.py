@@ -14,7 +14,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class WheelWithProgram(BuildHookInterface[Any]):
-    """Adds the program as a script, which pip installs in the directory of the commands."""
+    """Adds the program as a script, which pip installs in the directory of the commands, and the licences of the
+    libraries in it.
+    """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Runs before a wheel is built."""
@@ -27,3 +29,5 @@ class WheelWithProgram(BuildHookInterface[Any]):
         # The program has nothing to do with the version of Python.
         build_data["tag"] = f"py3-none-{platform}"
         build_data["shared_scripts"][str(program)] = "volary"
+        licenses = Path(self.root).parent / "packaging" / "licenses" / "third-party.txt"
+        build_data["shared_data"][str(licenses)] = "share/doc/volary/third-party.txt"

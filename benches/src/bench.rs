@@ -59,6 +59,8 @@ pub struct Bench {
     pub scratch_dir: PathBuf,
     /// The path of the program `volary-fleet`.
     pub fleet_program: PathBuf,
+    /// The program `volary` of an earlier release, to compare with.
+    pub earlier_release: Option<PathBuf>,
     /// The directory of Ballista's programs. They need not be installed.
     pub ballista_dir: PathBuf,
     /// The runtimes of this process.

@@ -55,6 +55,9 @@ struct Args {
     /// Directory of the TPC-H queries.
     #[arg(long, default_value = "tests/queries/tpch")]
     queries: PathBuf,
+    /// Program `volary` of an earlier release, which the table `observed` compares with.
+    #[arg(long)]
+    earlier_release: Option<PathBuf>,
     /// Directory of Ballista's programs. Default: the directory in which `make ballista` installs
     /// them, in the build directory of this program.
     #[arg(long)]
@@ -89,6 +92,7 @@ fn main() -> Result<()> {
             .unwrap_or_else(|| temporary.path().join("data")),
         scratch_dir: temporary.path().join("scratch"),
         fleet_program: program.with_file_name("volary-fleet"),
+        earlier_release: args.earlier_release,
         ballista_dir: args
             .ballista
             .unwrap_or_else(|| installed_ballista(&program)),

@@ -3,7 +3,9 @@ use std::io::IsTerminal;
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tracing::Subscriber;
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 use volary_flight_proto::{Error, ErrorCode, Result};
@@ -52,17 +54,30 @@ impl Config {
 /// Returns `INVALID_ARGUMENT` if the filter is not valid.
 pub fn start(config: &Config, default_filter: &str, traces: Option<&Traces>) -> Result<()> {
     let filter = parse(config.filter.as_deref().unwrap_or(default_filter))?;
+    let registry = tracing_subscriber::registry();
+    // An error means that a subscriber is set already.
+    let _ = match traces {
+        // The filter of a single layer loses lines if it is not the filter of everything: see the
+        // filter of traces.
+        None => registry.with(filter).with(lines(config.format)).try_init(),
+        Some(traces) => registry
+            .with(lines(config.format).with_filter(filter))
+            .with(traces.layer())
+            .try_init(),
+    };
+    Ok(())
+}
+
+/// Returns the layer that writes the lines of the log.
+fn lines<S>(format: LogFormat) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let lines = match config.format {
+    match format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
-    };
-    let subscriber = tracing_subscriber::registry()
-        .with(lines.with_filter(filter))
-        .with(traces.map(Traces::layer));
-    // An error means that a subscriber is set already.
-    let _ = subscriber.try_init();
-    Ok(())
+    }
 }
 
 fn parse(filter: &str) -> Result<EnvFilter> {

@@ -16,9 +16,11 @@ use opentelemetry_sdk::trace::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
+use tracing::subscriber::Interest;
 use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::{FilterFn, LevelFilter, filter_fn};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::LookupSpan;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::traces::{INSTRUMENTATION, set_exporting};
@@ -160,10 +162,13 @@ impl Traces {
         let tracer: SdkTracer = self.provider.tracer(INSTRUMENTATION);
         tracing_opentelemetry::layer()
             .with_tracer(tracer)
+            // Nothing asks for OpenTelemetry's current context, which would change at each entry of
+            // a span.
+            .with_context_activation(false)
             .with_location(false)
             .with_threads(false)
             .with_target(false)
-            .with_filter(exported())
+            .with_filter(Exported)
     }
 
     /// Sends the last spans.
@@ -175,8 +180,10 @@ impl Traces {
 }
 
 /// Exports our own spans, and of our log what is worth knowing where a span is looked at.
-fn exported() -> FilterFn<fn(&Metadata<'_>) -> bool> {
-    fn is_exported(metadata: &Metadata<'_>) -> bool {
+struct Exported;
+
+impl Exported {
+    fn exports(metadata: &Metadata<'_>) -> bool {
         let least = if metadata.is_span() {
             Level::DEBUG
         } else {
@@ -184,7 +191,28 @@ fn exported() -> FilterFn<fn(&Metadata<'_>) -> bool> {
         };
         metadata.target().starts_with(TARGET_PREFIX) && *metadata.level() <= least
     }
-    filter_fn(is_exported as fn(&Metadata<'_>) -> bool).with_max_level_hint(LevelFilter::DEBUG)
+}
+
+impl<S> Filter<S> for Exported {
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        Self::exports(metadata)
+    }
+
+    /// Never answers `always`. A span that all filters always want is made without asking them.
+    /// Then it gets the last answer that was given on this thread, and that may be a refusal: a
+    /// library only asked whether something would be logged, and logged nothing
+    /// (<https://github.com/tokio-rs/tracing/issues/2519>).
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if Self::exports(metadata) {
+            Interest::sometimes()
+        } else {
+            Interest::never()
+        }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::DEBUG)
+    }
 }
 
 fn resource(service: &'static str) -> Resource {

@@ -213,12 +213,10 @@ impl GatewayObserver {
             samples.counter(USER_QUERIES, [("user", user.clone())], totals.statements);
             samples.seconds(USER_SECONDS, [("user", user)], totals.seconds);
         }
-        let (rows, bytes) = totals.sent();
-        samples.counter(SENT_ROWS, [], rows);
-        samples.counter(SENT_BYTES, [], bytes);
-        let (rows, bytes) = totals.received();
-        samples.counter(RECEIVED_ROWS, [], rows);
-        samples.counter(RECEIVED_BYTES, [], bytes);
+        samples.counter(SENT_ROWS, [], totals.sent.rows());
+        samples.counter(SENT_BYTES, [], totals.sent.bytes());
+        samples.counter(RECEIVED_ROWS, [], totals.received.rows());
+        samples.counter(RECEIVED_BYTES, [], totals.received.bytes());
         let usage = self.engine.usage();
         samples.gauge(RUNNING, [], usage.places.running() as f64);
         samples.gauge(WAITING, [], usage.places.waiting() as f64);

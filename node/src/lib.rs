@@ -21,6 +21,8 @@ pub mod deadline;
 /// Defines the calls that make files durable as a trait, so that a test can replace them by a disk
 /// that fails or forgets.
 pub mod disk;
+/// Measures the space of file systems.
+pub mod disk_space;
 /// Writes and reads files that survive a crash.
 pub mod durable;
 /// Lets a server implement only the calls of Flight that it serves.

@@ -22,9 +22,9 @@ chmod 0755 "$context"
 mkdir -m 0700 "$context/data"
 # The names of functions take a fifth of the program's size.
 strip -o "$context/volary" "$program" 2>/dev/null || cp "$program" "$context/volary"
-cp "$here/healthy" "$here/volary.toml" "$context"
+cp "$here/healthy" "$here/volary.toml" "$here/../licenses/third-party.txt" "$context"
 chmod 0755 "$context/volary" "$context/healthy"
-chmod 0644 "$context/volary.toml"
+chmod 0644 "$context/volary.toml" "$context/third-party.txt"
 
 # A health check is no part of the OCI format.
 format=()

@@ -23,6 +23,7 @@ FILES = {
     "./usr/share/man/man1/volary-gateway.1.gz",
     "./usr/share/man/man1/volary-worker.1.gz",
     "./usr/share/doc/volary/copyright",
+    "./usr/share/doc/volary/third-party.txt",
     "./etc/volary/gateway.toml",
     "./etc/volary/worker.toml",
 }

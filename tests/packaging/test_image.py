@@ -25,6 +25,7 @@ def test_a_container_serves_is_healthy_and_stops_when_it_is_told_to(image: str):
         assert cluster.rows("SELECT id FROM birds") == ["id", "1"]
         until(cluster.is_healthy, "it is healthy")
         assert cluster.run("id", "-u").output == "10001"
+        assert "datafusion" in cluster.run("cat", "/usr/share/doc/volary/third-party.txt").output
         assert "Read-only file system" in cluster.run("touch", "/etc/volary/new").output
         with within():
             assert cluster.stop() == 0, cluster.log()

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import grpc
+import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -73,7 +74,15 @@ class Collector(grpc.GenericRpcHandler):
         def trace() -> list[Span]:
             return [span for span in self.spans() if span.trace_id == trace_id]
 
-        until(lambda: Counter(names) <= Counter(span.name for span in trace()), f"the trace has spans {names}")
+        def missing() -> Counter[str]:
+            return Counter(names) - Counter(span.name for span in trace())
+
+        try:
+            until(lambda: not missing(), "all spans have come")
+        except AssertionError:
+            came = [(span.service, span.name) for span in trace()]
+            others = Counter((span.service, span.name, span.trace_id) for span in self.spans()[-50:])
+            pytest.fail(f"trace {trace_id} has {came} and lacks {missing()}; the last spans of all: {others}")
         return trace()
 
 

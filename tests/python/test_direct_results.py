@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import protobuf as pb
 import pyarrow as pa
 import pytest
 from adbc_driver_flightsql import DatabaseOptions, dbapi
+from certificates import Certificates
 from cluster import ADMIN_PASSWORD, PASSWORD, SECURED, LocalCluster
-from processes import IMPATIENT, PATIENCE_SECONDS, Processes, run, until
+from processes import IMPATIENT, PATIENCE_SECONDS, Processes, until
 from pyarrow import flight
 
 import volary
@@ -472,20 +472,13 @@ def test_a_client_from_elsewhere_is_not_sent_to_this_machines_own_address(tmp_pa
 
 
 def test_clients_have_an_address_of_their_own_where_nodes_show_certificates(tmp_path):
-    directory = tmp_path / "certificates"
-    made = run("volary", "certificates", f"--dir={directory}", "--host=localhost", "--host=127.0.0.1")
-    assert made.code == 0, made.err
-
-    def of_node(role: str) -> dict[str, str]:
-        files = {"CERTIFICATE": "node.pem", "KEY": "node.key", "AUTHORITIES": "authority.pem"}
-        return {f"VOLARY_{role}__TLS__{name}": str(directory / file) for name, file in files.items()}
-
-    settings = of_node("GATEWAY") | of_node("WORKER") | {"VOLARY_WORKER__CLIENTS__LISTEN": "127.0.0.1:0"}
-    ca = Path(directory / "authority.pem").read_bytes()
+    certificates = Certificates(tmp_path / "certificates")
+    settings = certificates.of_nodes() | {"VOLARY_WORKER__CLIENTS__LISTEN": "127.0.0.1:0"}
+    ca = certificates.authority.read_bytes()
     with Processes(tmp_path, settings) as processes:
         for _ in range(2):
             processes.add_worker()
-        with volary.connect(processes.gateway.uri, tls_ca=directory / "authority.pem") as connection:
+        with volary.connect(processes.gateway.uri, tls_ca=certificates.authority) as connection:
             connection.sql("CREATE TABLE eggs AS SELECT value AS k FROM generate_series(1, 100)")
         with flight.connect(processes.gateway.uri, tls_root_certs=ca) as client:
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import protobuf as pb
 import pytest
+from certificates import Certificates
 from processes import PATIENCE_SECONDS, HeldPort, Processes, binary, environment, run, until
 from rogue_gateway import RogueGateway
 from seals import Purpose, Seal, content
@@ -290,10 +291,7 @@ def test_a_local_cluster_has_its_former_number_of_workers(tmp_path: Path) -> Non
 
 def certificates(directory: Path, *arguments: str, role: str = "WORKER") -> dict[str, str]:
     """Makes certificates of nodes, and returns the settings of a node that uses them."""
-    ended = run("volary", "certificates", f"--dir={directory}", *arguments)
-    assert ended.code == 0, ended.err
-    files = {"CERTIFICATE": "node.pem", "KEY": "node.key", "AUTHORITIES": "authority.pem"}
-    return {f"VOLARY_{role}__TLS__{name}": str(directory / file) for name, file in files.items()}
+    return Certificates(directory, *arguments).of_node(role)
 
 
 def test_a_certificate_that_fits_passes(tmp_path: Path) -> None:

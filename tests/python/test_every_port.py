@@ -10,8 +10,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from certificates import Certificates
 from every_call import Made
-from processes import PATIENCE_SECONDS, Processes, run, until
+from processes import PATIENCE_SECONDS, Processes, until
 from pyarrow import flight
 from raw_flight import OK, Node, ticket
 from secured import SECRET, Secured, secured_cluster
@@ -182,19 +183,11 @@ class Encrypted:
 
 @pytest.fixture(scope="module")
 def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Encrypted]:
-    directory = tmp_path_factory.mktemp("certificates")
-    made = run("volary", "certificates", f"--dir={directory}", "--host=localhost", "--host=127.0.0.1")
-    assert made.code == 0, made.err
-    files = {"CERTIFICATE": "node.pem", "KEY": "node.key", "AUTHORITIES": "authority.pem"}
-    settings = {
-        f"VOLARY_{role}__TLS__{name}": str(directory / file)
-        for role in ("GATEWAY", "WORKER")
-        for name, file in files.items()
-    }
-    settings |= {"VOLARY_SECRET": SECRET, "VOLARY_WORKER__CLIENTS__LISTEN": "127.0.0.1:0"}
+    certificates = Certificates(tmp_path_factory.mktemp("certificates"))
+    settings = certificates.of_nodes() | {"VOLARY_SECRET": SECRET, "VOLARY_WORKER__CLIENTS__LISTEN": "127.0.0.1:0"}
     with Processes(tmp_path_factory.mktemp("encrypted"), settings) as processes:
         processes.add_worker()
-        yield Encrypted(directory, processes)
+        yield Encrypted(certificates.directory, processes)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import Certificates
 from helm_chart import NAMESPACE, VARIANTS, Manifest, of_kind, render, settings_text
 from pods import Pod, generated_secrets
 from processes import Process, run, until
@@ -93,10 +94,9 @@ def flock(directory: Path, values: Manifest, secrets: dict[str, dict[str, str]])
 def node_certificate(directory: Path, *names: str) -> dict[str, str]:
     """Returns the data of a Secret with a certificate for these names, as cert-manager writes it."""
     hosts = [f"--host={name}" for name in names]
-    made = run("volary", "certificates", f"--dir={directory}", *hosts)
-    assert made.code == 0, made.err
+    certificates = Certificates(directory, *hosts)
     files = {"tls.crt": "node.pem", "tls.key": "node.key", "ca.crt": "authority.pem"}
-    return {key: (directory / file).read_text() for key, file in files.items()}
+    return {key: certificates.file(file).read_text() for key, file in files.items()}
 
 
 def check_settings(directory: Path, manifests: list[Manifest], role: str, extra: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from certificates import Certificates
 from cluster import LocalCluster
 from processes import PATIENCE_SECONDS, Process, Processes, run, until
 from scrape import Operations
@@ -181,20 +182,10 @@ def test_the_token_is_asked_for_metrics_and_may_be_replaced(tmp_path: Path) -> N
 
 
 def test_metrics_over_tls_with_the_expiry_of_certificates(tmp_path: Path) -> None:
-    certificates = tmp_path / "certificates"
-    made = run("volary", "certificates", f"--dir={certificates}", "--host=localhost", "--host=127.0.0.1")
-    assert made.code == 0, made.err
-    settings = {
-        **LISTENS,
-        "VOLARY_OPERATIONS__TLS__CERTIFICATE": str(certificates / "node.pem"),
-        "VOLARY_OPERATIONS__TLS__KEY": str(certificates / "node.key"),
-        "VOLARY_GATEWAY__TLS__CERTIFICATE": str(certificates / "node.pem"),
-        "VOLARY_GATEWAY__TLS__KEY": str(certificates / "node.key"),
-        "VOLARY_GATEWAY__TLS__AUTHORITIES": str(certificates / "authority.pem"),
-    }
+    certificates = Certificates(tmp_path / "certificates")
+    settings = {**LISTENS, **certificates.shown("OPERATIONS"), **certificates.of_node("GATEWAY")}
     with LocalCluster(tmp_path, workers=1, settings=settings) as cluster:
-        trusting = ssl.create_default_context(cafile=str(certificates / "authority.pem"))
-        operations = Operations(cluster.output(), trusting)
+        operations = Operations(cluster.output(), certificates.trusting())
         assert operations.uri.startswith("https://")
         expiry = operations.values()
         shown = ssl.get_server_certificate(cluster.uri.split("://")[1].rsplit(":", 1))  # type: ignore[arg-type]

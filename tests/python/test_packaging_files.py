@@ -128,3 +128,13 @@ def test_every_worker_of_the_compose_file_is_asked_for_metrics():
     assert {f"{node}:7190" for node in nodes} == set(re.findall(r"[\w-]+:7190", scraped))
     for file in re.findall(r"\./([\w./-]+):", text):
         assert (PACKAGING / file).is_file()
+
+
+def test_packages_bring_the_licence_of_each_library_in_the_program():
+    listed = (PACKAGING / "licenses" / "third-party.txt").read_text(encoding="utf-8")
+    names = set(re.findall(r"^    (\S+ \d\S*)$", listed, re.MULTILINE))
+    tree = ["cargo", "tree", "--locked", "--package=volary-cli", "--edges=normal", "--prefix=none", "--format={p}"]
+    found = subprocess.run(tree, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=True).stdout
+    libraries = {" ".join(line.split()[:2]).replace(" v", " ") for line in found.splitlines()}
+    missing = {library for library in libraries - names if not library.startswith("volary")}
+    assert not missing, "run `make licenses`"

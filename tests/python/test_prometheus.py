@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import ssl
 import subprocess
 import urllib.error
 import urllib.parse
@@ -15,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import Certificates
 from observability import REPOSITORY, RULES, alerts, dashboard_queries, metrics, series
 from optional_tools import tool
-from processes import Gateway, HeldPort, Processes, Worker, run, until
+from processes import Gateway, HeldPort, Processes, Worker, until
+from scrape import Operations
 
 import volary
 
@@ -35,26 +36,18 @@ class Observed(Processes):
     """A cluster with a secret, an administrator and TLS, whose nodes have operations listeners with a token."""
 
     def __init__(self, directory: Path) -> None:
-        certificates = directory / "certificates"
-        made = run("volary", "certificates", f"--dir={certificates}", "--host=127.0.0.1")
-        assert made.code == 0, made.err
-        self.authority = certificates / "authority.pem"
+        self.certificates = Certificates(directory / "certificates")
         self.token_file = directory / "token"
         self.token_file.write_text(TOKEN)
-        files = {"CERTIFICATE": certificates / "node.pem", "KEY": certificates / "node.key"}
-        both = {f"VOLARY_{role}__TLS__AUTHORITIES": str(self.authority) for role in ("GATEWAY", "WORKER")}
-        shown = {
-            f"VOLARY_{part}__TLS__{name}": str(file)
-            for part in ("GATEWAY", "WORKER", "OPERATIONS")
-            for name, file in files.items()
-        }
-        secrets = {
+        settings = {
+            **self.certificates.of_nodes(),
+            **self.certificates.shown("OPERATIONS"),
             "VOLARY_SECRET": "a secret of nodes 5534",
             "VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": PASSWORD,
             "VOLARY_OPERATIONS__TOKEN_FILE": str(self.token_file),
             "VOLARY_OPERATIONS__LABEL_USERS": "true",
         }
-        super().__init__(directory, {**both, **shown, **secrets})
+        super().__init__(directory, settings)
         self.operations: dict[str, HeldPort] = {}
         # Each node has an address of its own, so the gateway needs other settings than the first one, which never runs.
         self.gateway.end()
@@ -74,7 +67,7 @@ class Observed(Processes):
 
     def log_in(self, password: str = PASSWORD) -> volary.Connection:
         """Connects as the administrator."""
-        return volary.connect(self.gateway.uri, username="admin", password=password, tls_ca=self.authority)
+        return volary.connect(self.gateway.uri, username="admin", password=password, tls_ca=self.certificates.authority)
 
     def __exit__(self, *of_the_test: object) -> None:
         super().__exit__(*of_the_test)
@@ -98,7 +91,7 @@ class Prometheus:
                     "job_name": "volary",
                     "scheme": "https",
                     "authorization": {"credentials_file": str(cluster.token_file)},
-                    "tls_config": {"ca_file": str(cluster.authority)},
+                    "tls_config": {"ca_file": str(cluster.certificates.authority)},
                     "static_configs": [{"targets": [port.address for port in cluster.operations.values()]}],
                 }
             ],
@@ -348,19 +341,8 @@ def test_a_worker_that_ends_raises_an_alert_and_one_that_comes_back_ends_it(prom
 
 
 def test_metrics_need_the_token_and_probes_do_not(cluster: Observed):
-    context = ssl.create_default_context(cafile=str(cluster.authority))
-
-    def status(path: str, **headers: str) -> int:
-        url = f"https://{cluster.operations['gateway'].address}/{path}"
-        try:
-            with urllib.request.urlopen(
-                urllib.request.Request(url, headers=headers), context=context, timeout=60
-            ) as it:
-                return int(it.status)
-        except urllib.error.HTTPError as error:
-            return error.code
-
-    assert status("metrics") == 401
-    assert status("metrics", Authorization="Bearer another token") == 401
-    assert status("metrics", Authorization=f"Bearer {TOKEN}") == 200
-    assert (status("healthz"), status("readyz")) == (200, 200)
+    gateway = Operations(cluster.gateway.running().output(), cluster.certificates.trusting())
+    assert gateway.get("/metrics").status == 401
+    assert gateway.get("/metrics", Authorization="Bearer another token").status == 401
+    assert gateway.get("/metrics", Authorization=f"Bearer {TOKEN}").status == 200
+    assert (gateway.get("/healthz").status, gateway.get("/readyz").status) == (200, 200)

@@ -13,6 +13,7 @@ import grpc
 import pyarrow as pa
 import pytest
 from adbc_driver_flightsql import DatabaseOptions, dbapi
+from certificates import Certificates
 from cluster import LocalCluster
 from node_messages import SOON, Addressee, control, introduction, join, part_of, write
 from processes import PATIENCE_SECONDS, Process, Processes, run, until
@@ -26,52 +27,18 @@ pytestmark = pytest.mark.server
 
 SECRET = "a secret of nodes 5533"
 NO_NODE = "is not the certificate of a node"
-
-
-class Certificates:
-    """Certificates that `volary certificates` has made in a directory: an authority, and certificates for nodes and
-    `kea`.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.make("--host=localhost", "--host=127.0.0.1", "--client=kea")
-
-    def make(self, *arguments: str) -> None:
-        ended = run("volary", "certificates", f"--dir={self.directory}", *arguments)
-        assert ended.code == 0, ended.err
-
-    def file(self, name: str) -> Path:
-        return self.directory / name
-
-    def of_node(self, role: str, **others: str) -> dict[str, str]:
-        """Returns the settings of a node that shows its certificate and trusts the authority."""
-        files = {
-            "CERTIFICATE": self.file("node.pem"),
-            "KEY": self.file("node.key"),
-            "AUTHORITIES": self.file("authority.pem"),
-        }
-        settings = {name: str(path) for name, path in files.items()} | {name.upper(): it for name, it in others.items()}
-        return {f"VOLARY_{role}__TLS__{name}": value for name, value in settings.items()}
-
-    def of_client(self) -> dict[str, Path]:
-        """Returns the arguments of `volary.connect` that show kea's certificate."""
-        return {
-            "tls_ca": self.file("authority.pem"),
-            "tls_certificate": self.file("kea.pem"),
-            "tls_key": self.file("kea.key"),
-        }
+OF_KEA = ("--host=localhost", "--host=127.0.0.1", "--client=kea")
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("certificates"))
+    return Certificates(tmp_path_factory.mktemp("certificates"), *OF_KEA)
 
 
 @pytest.fixture(scope="module")
 def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """Certificates of another authority."""
-    return Certificates(tmp_path_factory.mktemp("strangers"))
+    return Certificates(tmp_path_factory.mktemp("strangers"), *OF_KEA)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +60,7 @@ def mutual(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates)
 def test_an_authority_that_is_not_trusted_is_said_with_and_without_a_password(
     certificates: Certificates, tmp_path: Path
 ) -> None:
-    other = Certificates(tmp_path / "other")
+    other = Certificates(tmp_path / "other", *OF_KEA)
     settings = certificates.of_node("GATEWAY")
     with LocalCluster(tmp_path, workers=1, settings=settings) as cluster:
         for login in ({}, {"username": "kea", "password": "a password"}, {"token": "a token"}):
@@ -136,7 +103,7 @@ def test_clients_connect_by_tls_and_by_nothing_else(encrypted, certificates, str
 
 
 def test_clients_without_a_certificate_are_refused_where_one_is_required(mutual, certificates, strangers):
-    with volary.connect(mutual.uri, **certificates.of_client()) as connection:
+    with volary.connect(mutual.uri, **certificates.of_client("kea")) as connection:
         assert connection.sql("SELECT 7").rows() == [(7,)]
     flags = [
         f"--tls-ca={certificates.file('authority.pem')}",
@@ -148,7 +115,7 @@ def test_clients_without_a_certificate_are_refused_where_one_is_required(mutual,
         "7",
     ]
     assert run("volary", "sql", f"--gateway={mutual.uri}", flags[0], "SELECT 7").code != 0
-    shown = certificates.of_client()
+    shown = certificates.of_client("kea")
     stranger = shown | {"tls_certificate": strangers.file("kea.pem"), "tls_key": strangers.file("kea.key")}
     for arguments in ({"tls_ca": shown["tls_ca"]}, stranger):
         with pytest.raises(volary.UnavailableError):
@@ -188,7 +155,7 @@ def test_clients_may_have_an_authority_of_their_own(tmp_path, certificates, stra
 
 
 def test_nodes_show_each_other_certificates(tmp_path, certificates, strangers):
-    settings = certificates.of_node("GATEWAY") | certificates.of_node("WORKER")
+    settings = certificates.of_nodes()
     settings["VOLARY_GATEWAY__GATHER__RELAYS"] = "2"
     with Processes(tmp_path, settings) as processes:
         workers = [processes.add_worker() for _ in range(3)]
@@ -249,7 +216,7 @@ def test_nodes_show_each_other_certificates(tmp_path, certificates, strangers):
 @pytest.fixture(scope="module")
 def with_secret(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[Processes]:
     """A gateway and a worker with certificates of nodes, a secret, and a table."""
-    settings = certificates.of_node("GATEWAY") | certificates.of_node("WORKER") | {"VOLARY_SECRET": SECRET}
+    settings = certificates.of_nodes() | {"VOLARY_SECRET": SECRET}
     with Processes(tmp_path_factory.mktemp("with_secret"), settings) as processes:
         processes.add_worker()
         with volary.connect(processes.gateway.uri, tls_ca=certificates.file("authority.pem")) as connection:

@@ -132,6 +132,15 @@ def test_a_statement_without_a_header_begins_a_trace_that_goes_on_when_its_rows_
     assert one(spans, "stream").parent_id == one(spans, "statement").span_id
 
 
+def test_each_of_many_statements_is_traced(traced: Processes, collected: Collector) -> None:
+    # The optimizer asks for each filter whether it would be logged, which must not make spans disappear.
+    traces = [f"5{number:031x}" for number in range(30)]
+    for number, trace in enumerate(traces):
+        query(traced, f"SELECT sum(v) FROM birds WHERE v > {number}", trace)
+    for trace in traces:
+        collected.await_trace(trace, "statement", "stream", "fragment")
+
+
 def test_a_trace_that_the_client_does_not_record_is_not_sent(traced: Processes, collected: Collector) -> None:
     silent, recorded = "2" * 32, "3" * 32
     query(traced, "SELECT count(*) FROM birds WHERE v > 1", silent, flags="00")

@@ -31,8 +31,10 @@ HELD = 64 * KIB
 """Threshold in bytes. Until a node knows a user of a connection, it reads ahead less than this of its calls."""
 SLACK = 8 * MIB
 """Growth of a process because of its other work and its detailed log, in bytes."""
-CHECKS = 2 * 19 * MIB
-"""Memory that Argon2 takes, in bytes. Two passwords are checked at the same time."""
+CHECKS = 3 * 19 * MIB
+"""Memory that Argon2 takes, in bytes. Two passwords are checked at the same time. Meanwhile, the allocator may be giving
+back the memory of a third check, which has ended.
+"""
 WAITING = 100
 REFUSED, TOO_LATE = StatusCode.RESOURCE_EXHAUSTED, StatusCode.DEADLINE_EXCEEDED
 

@@ -67,6 +67,7 @@ def test_the_name_of_the_wheel_says_which_machines_run_it(made: Path):
         assert program.filename.endswith(".data/scripts/volary")
         assert program.external_attr >> 16 & 0o111 == 0o111
         assert any(name.endswith("/licenses/LICENSE") for name in files.namelist())
+        assert any(name.endswith("/share/doc/volary/third-party.txt") for name in files.namelist())
 
 
 def test_the_first_example_of_the_readme_runs_where_there_is_no_cargo(environment: Path, tmp_path: Path):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import Certificates
 from machine import Cloud, Machine
 from module import Module
 from processes import HeldPort, Process, binary, run, until
@@ -89,11 +90,9 @@ class Cluster:
     def __init__(self, directory: Path, module: Module) -> None:
         self._cloud = Cloud(directory / "cloud")
         self._module = with_nodes(module)
-        certificates = directory / "certificates"
-        made = run("volary", "certificates", f"--dir={certificates}", "--host=volary.internal", "--host=127.0.0.1")
-        assert made.code == 0, made.err
-        self.authority = certificates / "authority.pem"
-        files = {name: (certificates / name).read_text() for name in ("authority.pem", "node.pem", "node.key")}
+        certificates = Certificates(directory / "certificates", "--host=volary.internal", "--host=127.0.0.1")
+        self.authority = certificates.authority
+        files = {name: certificates.file(name).read_text() for name in ("authority.pem", "node.pem", "node.key")}
         secret = run("volary", "secret", "new").out.strip()
         self._secrets = {
             "region": "eu-central-1",

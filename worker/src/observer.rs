@@ -178,12 +178,10 @@ impl ObservedNode for WorkerObserver {
             }
         }
         samples.histogram(FRAGMENT_DURATION, labels(), &context.totals.durations);
-        let (rows, bytes) = context.totals.sent();
-        samples.counter(SENT_ROWS, labels(), rows);
-        samples.counter(SENT_BYTES, labels(), bytes);
-        let (rows, bytes) = context.totals.received();
-        samples.counter(RECEIVED_ROWS, labels(), rows);
-        samples.counter(RECEIVED_BYTES, labels(), bytes);
+        samples.counter(SENT_ROWS, labels(), context.totals.sent.rows());
+        samples.counter(SENT_BYTES, labels(), context.totals.sent.bytes());
+        samples.counter(RECEIVED_ROWS, labels(), context.totals.received.rows());
+        samples.counter(RECEIVED_BYTES, labels(), context.totals.received.bytes());
         let stored = context.storage.totals();
         samples.gauge(SHARDS, labels(), stored.shards as f64);
         samples.gauge(SEGMENTS, labels(), stored.segments as f64);
@@ -192,7 +190,7 @@ impl ObservedNode for WorkerObserver {
         samples.gauge(DAMAGED, labels(), stored.damaged as f64);
         let writes = context.storage.running_writes();
         samples.gauge(WRITES, labels(), writes as f64);
-        let scrubbed = context.totals.scrubbed_bytes();
+        let scrubbed = context.totals.scrubbed_bytes.get();
         samples.counter(SCRUBBED_BYTES, labels(), scrubbed);
         let since = self.reporter.since_last_question();
         samples.gauge(LAST_QUESTION, labels(), since.as_secs_f64());

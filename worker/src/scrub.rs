@@ -48,7 +48,7 @@ struct Pace {
 
 impl Pace {
     fn wait(&self, read_bytes: usize) {
-        self.totals.add_scrubbed_bytes(read_bytes);
+        self.totals.scrubbed_bytes.inc_by(read_bytes as u64);
         if !self.is_stopping.load(Ordering::Relaxed) {
             let share = read_bytes as f64 / self.bytes_per_second as f64;
             std::thread::sleep(Duration::from_secs_f64(share));

@@ -101,13 +101,10 @@ impl WorkerService {
         let data = stream::once(ready(Ok(first)))
             .chain(rest)
             .and_then(move |message| ready(limit.check_uncompressed(message).map_err(Status::from)))
-            .inspect_ok(move |message| {
-                counted_bytes
-                    .add_received_bytes(message.data_header.len() + message.data_body.len());
-            })
+            .inspect_ok(move |message| counted_bytes.received.add_message(message))
             .map_err(|status| FlightError::Tonic(Box::new(status)));
         let rows = FlightRecordBatchStream::new_from_flight_data(data)
-            .inspect_ok(move |batch| counted_rows.add_received_rows(batch.num_rows()))
+            .inspect_ok(move |batch| counted_rows.received.add_rows(batch.num_rows() as u64))
             .map_err(Error::from);
         let context = WriteContext {
             storage: self.context.storage.clone(),

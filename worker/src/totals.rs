@@ -1,6 +1,5 @@
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -8,7 +7,7 @@ use arrow_flight::FlightData;
 use futures::{Stream, StreamExt};
 use tonic::Status;
 use volary_flight_proto::{Error, ErrorCode};
-use volary_node::metrics::{Histogram, OutcomeCounts, duration_histogram};
+use volary_node::metrics::{Counter, Histogram, OutcomeCounts, RowCounts, duration_histogram};
 
 /// A kind of fragment. Each kind has places of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,11 +40,12 @@ pub struct WorkerTotals {
     outcomes: [OutcomeCounts; FragmentKind::ALL.len()],
     /// Time from the arrival of a ticket to the end of its fragment.
     pub(crate) durations: Histogram,
-    sent_rows: AtomicU64,
-    sent_bytes: AtomicU64,
-    received_rows: AtomicU64,
-    received_bytes: AtomicU64,
-    scrubbed_bytes: AtomicU64,
+    /// Rows that fragments have sent.
+    pub(crate) sent: RowCounts,
+    /// Rows that arrived to be stored.
+    pub(crate) received: RowCounts,
+    /// Bytes that the scrub has compared with their checksums.
+    pub(crate) scrubbed_bytes: Counter,
 }
 
 impl Default for WorkerTotals {
@@ -53,58 +53,17 @@ impl Default for WorkerTotals {
         Self {
             outcomes: Default::default(),
             durations: duration_histogram(),
-            sent_rows: AtomicU64::new(0),
-            sent_bytes: AtomicU64::new(0),
-            received_rows: AtomicU64::new(0),
-            received_bytes: AtomicU64::new(0),
-            scrubbed_bytes: AtomicU64::new(0),
+            sent: RowCounts::default(),
+            received: RowCounts::default(),
+            scrubbed_bytes: Counter::default(),
         }
     }
 }
 
 impl WorkerTotals {
-    /// Counts rows that fragments have sent.
-    pub(crate) fn add_sent_rows(&self, rows: usize) {
-        self.sent_rows.fetch_add(rows as u64, Ordering::Relaxed);
-    }
-
-    /// Counts rows that arrived to be stored.
-    pub(crate) fn add_received_rows(&self, rows: usize) {
-        self.received_rows.fetch_add(rows as u64, Ordering::Relaxed);
-    }
-
-    /// Counts bytes of rows that arrived to be stored.
-    pub(crate) fn add_received_bytes(&self, bytes: usize) {
-        self.received_bytes
-            .fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    /// Counts bytes that the scrub has compared with their checksums.
-    pub(crate) fn add_scrubbed_bytes(&self, bytes: usize) {
-        self.scrubbed_bytes
-            .fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
     /// Returns how many fragments of this kind ended, by outcome.
     pub(crate) fn outcomes(&self, kind: FragmentKind) -> &OutcomeCounts {
         &self.outcomes[kind as usize]
-    }
-
-    /// Returns the numbers of rows and bytes that fragments have sent.
-    pub(crate) fn sent(&self) -> (u64, u64) {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        (load(&self.sent_rows), load(&self.sent_bytes))
-    }
-
-    /// Returns the numbers of rows and bytes that arrived to be stored.
-    pub(crate) fn received(&self) -> (u64, u64) {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        (load(&self.received_rows), load(&self.received_bytes))
-    }
-
-    /// Returns the number of bytes that the scrub has compared.
-    pub(crate) fn scrubbed_bytes(&self) -> u64 {
-        self.scrubbed_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -155,11 +114,7 @@ where
         let next = ready!(self.messages.poll_next_unpin(cx));
         match &next {
             None => self.note_end(None),
-            Some(Ok(message)) => {
-                let bytes = message.data_header.len() + message.data_body.len();
-                let sent_bytes = &self.totals.sent_bytes;
-                sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-            }
+            Some(Ok(message)) => self.totals.sent.add_message(message),
             Some(Err(status)) => self.note_end(Some(Error::from(status.clone()).code())),
         }
         Poll::Ready(next)
@@ -202,6 +157,6 @@ mod tests {
             counted(&totals),
             [one("ok"), one("cancelled"), one("data_loss")]
         );
-        assert_eq!(totals.sent(), (0, 21));
+        assert_eq!(totals.sent.bytes(), 21);
     }
 }

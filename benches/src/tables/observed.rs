@@ -1,5 +1,6 @@
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -25,12 +26,13 @@ use super::mixed_load::{CYCLE, MixedLoad, tables};
 use crate::bench::Bench;
 use crate::interleaved::{Candidate, Measure, measure_in_turns};
 use crate::process::Process;
+use crate::procfs::ObservedProcess;
 use crate::results::{Label, Sample, Variant};
 
 pub(super) const TABLE: BenchTable = BenchTable {
     name: "observed",
     title: "Being watched: metrics and traces",
-    method: "Eight clients ask the questions of `concurrency` at the same time. Each variant is a `volary local` process with four workers and the same rows: nobody watches it; Prometheus' place is taken by a client that scrapes all metrics each second; all statements are traced, and a collector in the measuring process takes the spans. The processes of the other variants run and have nothing to do.",
+    method: "Eight clients ask the questions of `concurrency` at the same time. Each variant is a `volary local` process with four workers and the same rows: nobody watches it; Prometheus' place is taken by a client that scrapes all metrics each second; all statements are traced, and a collector in the measuring process takes the spans. The processes of the other variants run and have nothing to do. Processor time is that of the cluster's process per query. An earlier release is measured, too, if its program is given.",
     run: |bench| run(bench).boxed_local(),
 };
 
@@ -46,20 +48,27 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let collector = start_collector().await?;
     let listens = [("VOLARY_OPERATIONS__LISTEN", "127.0.0.1:0".to_owned())];
     let traces = [("VOLARY_TRACES__ENDPOINT", format!("http://{collector}"))];
-    let variants: [(&str, &[(&str, String)]); 3] = [
-        ("nobody watches", &[]),
-        ("scraped each second", &listens),
-        ("all statements traced", &traces),
+    let program = bench.fleet_program.with_file_name("volary");
+    let mut variants: Vec<(&str, &PathBuf, &[(&str, String)])> = vec![
+        ("nobody watches", &program, &[]),
+        ("scraped each second", &program, &listens),
+        ("all statements traced", &program, &traces),
     ];
+    variants.extend(
+        bench
+            .earlier_release
+            .as_ref()
+            .map(|program| ("an earlier release", program, [].as_slice())),
+    );
     let mut clusters = Vec::new();
     let mut candidates = Vec::new();
-    for (name, environment) in variants {
-        let cluster = Cluster::start(bench, name, environment)?;
+    for (name, program, environment) in &variants {
+        let cluster = Cluster::start(bench, name, program, environment)?;
         let mut client = Client::connect(&cluster.uri).await?;
         for statement in tables(rows) {
             client.collect(&statement).await?;
         }
-        let label = Label::new(name).with("watched", name);
+        let label = Label::new(*name).with("watched", *name);
         let label = if clusters.is_empty() {
             label
         } else {
@@ -67,6 +76,8 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
         };
         let work = WatchedLoad {
             load: MixedLoad::connect(&cluster.uri, CLIENTS, rows, questions).await?,
+            queries: CLIENTS * questions,
+            server: ObservedProcess::of(cluster.process.id()),
             metrics: cluster.metrics.clone(),
         };
         candidates.push(Candidate::new(label, work));
@@ -77,17 +88,22 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
 
 /// A cluster in one process, which ends when this value is dropped.
 struct Cluster {
-    _process: Process,
+    process: Process,
     uri: String,
     /// Address of the metrics, if they are served.
     metrics: Option<String>,
 }
 
 impl Cluster {
-    fn start(bench: &Bench, name: &str, environment: &[(&str, String)]) -> Result<Self> {
+    fn start(
+        bench: &Bench,
+        name: &str,
+        program: &Path,
+        environment: &[(&str, String)],
+    ) -> Result<Self> {
         let directory = bench.scratch(&format!("observed-{}", name.replace(' ', "-")));
         std::fs::create_dir_all(&directory)?;
-        let mut command = Command::new(bench.fleet_program.with_file_name("volary"));
+        let mut command = Command::new(program);
         command
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .args([
@@ -115,7 +131,7 @@ impl Cluster {
             if let Some(uri) = line.strip_prefix(READY_PREFIX) {
                 return Ok(Self {
                     uri: uri.trim().to_owned(),
-                    _process: process,
+                    process,
                     metrics,
                 });
             }
@@ -126,19 +142,32 @@ impl Cluster {
 /// Measures the load while somebody scrapes the metrics, if they are served.
 struct WatchedLoad {
     load: MixedLoad,
+    /// Number of queries in a turn.
+    queries: usize,
+    server: ObservedProcess,
     metrics: Option<String>,
+}
+
+impl WatchedLoad {
+    async fn measure_load(&mut self) -> Result<Sample> {
+        let Some(address) = &self.metrics else {
+            return self.load.measure().await;
+        };
+        tokio::select! {
+            sample = self.load.measure() => sample,
+            failure = scrape_again_and_again(address) => Err(failure),
+        }
+    }
 }
 
 impl Measure for WatchedLoad {
     fn measure(&mut self) -> LocalBoxFuture<'_, Result<Sample>> {
         async move {
-            let Some(address) = &self.metrics else {
-                return self.load.measure().await;
-            };
-            tokio::select! {
-                sample = self.load.measure() => sample,
-                failure = scrape_again_and_again(address) => Err(failure),
-            }
+            let before = self.server.work()?;
+            let sample = self.measure_load().await?;
+            let spent = self.server.work()?.since(&before).processor_time;
+            let spent_ms = spent.as_secs_f64() * 1e3 / self.queries as f64;
+            Ok(sample.with("server_processor_ms_per_query", spent_ms))
         }
         .boxed_local()
     }

@@ -1,7 +1,7 @@
 use std::path::Path;
 
-use nix::sys::statvfs::{FsFlags, statvfs};
 use volary_flight_proto::Error;
+use volary_node::disk_space::DiskSpace;
 
 use super::report::Report;
 use crate::terminal;
@@ -11,23 +11,16 @@ use crate::terminal;
 const MIN_AVAILABLE: f64 = 0.1;
 
 /// Checks how full the disk below a path is, and which kind of file system it has.
-#[allow(
-    clippy::useless_conversion,
-    reason = "not every system counts blocks in 64 bits"
-)]
 pub(super) fn check(report: &mut Report, name: &str, path: &Path) {
-    let disk = match statvfs(path) {
-        Ok(disk) => disk,
-        Err(errno) => {
+    let space = match DiskSpace::of(path) {
+        Ok(space) => space,
+        Err(error) => {
             let what = format!("cannot look at the disk of {}", path.display());
-            report.fail(name, &Error::io(what, errno.into()));
+            report.fail(name, &Error::io(what, error));
             return;
         }
     };
-    let unit = u64::from(disk.fragment_size());
-    let size = u64::from(disk.blocks()).saturating_mul(unit);
-    let available = u64::from(disk.blocks_available()).saturating_mul(unit);
-    if disk.flags().contains(FsFlags::ST_RDONLY) {
+    if space.is_read_only {
         report.fail_with(
             name,
             format!("the file system of {} is read-only", path.display()),
@@ -37,15 +30,15 @@ pub(super) fn check(report: &mut Report, name: &str, path: &Path) {
     }
     let found = format!(
         "{} of {} are available below {}",
-        terminal::bytes(available),
-        terminal::bytes(size),
+        terminal::bytes(space.available_bytes),
+        terminal::bytes(space.size_bytes),
         path.display()
     );
     #[expect(
         clippy::cast_precision_loss,
         reason = "a share of a disk need not be exact"
     )]
-    let share = available as f64 / size.max(1) as f64;
+    let share = space.available_bytes as f64 / space.size_bytes.max(1) as f64;
     if share < MIN_AVAILABLE {
         report.warn(name, found, "free space, or give the node a larger disk");
     } else if let Some((kind, advice)) = doubtful_kind(path) {

@@ -45,9 +45,7 @@ impl UploadedBatches {
         let messages = stream::iter([Ok(first)])
             .chain(rest)
             .try_filter(|message| future::ready(!message.data_header.is_empty()))
-            .inspect_ok(move |message| {
-                counted.add_received_bytes(message.data_header.len() + message.data_body.len());
-            })
+            .inspect_ok(move |message| counted.received.add_message(message))
             .and_then(move |message| {
                 future::ready(limit.check_uncompressed(message).map_err(Status::from))
             })
@@ -76,7 +74,7 @@ impl Stream for UploadedBatches {
         match polled {
             Ok(polled) => {
                 if let Poll::Ready(Some(Ok(batch))) = &polled {
-                    self.totals.add_received_rows(batch.num_rows());
+                    self.totals.received.add_rows(batch.num_rows() as u64);
                 }
                 polled.map(|next| next.map(|batch| batch.map_err(convert_decode_error)))
             }

@@ -152,12 +152,12 @@ impl Entry {
 
     pub(super) fn add_sent_bytes(&self, bytes: usize) {
         self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.totals.add_sent_bytes(bytes as u64);
+        self.totals.sent.add_bytes(bytes);
     }
 
     pub(super) fn add_rows(&self, rows: u64) {
         self.rows.fetch_add(rows, Ordering::Relaxed);
-        self.totals.add_sent_rows(rows);
+        self.totals.sent.add_rows(rows);
     }
 
     pub(super) fn rows(&self) -> u64 {

@@ -1,10 +1,9 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use volary_flight_proto::ErrorCode;
-use volary_node::metrics::{Histogram, OutcomeCounts, duration_histogram};
+use volary_node::metrics::{Histogram, OutcomeCounts, RowCounts, duration_histogram};
 
 use super::StatementStatus;
 
@@ -24,10 +23,10 @@ pub(crate) struct StatementTotals {
     pub(crate) planning: Histogram,
     /// Time that statements waited for a place.
     pub(crate) queued: Histogram,
-    sent_rows: AtomicU64,
-    sent_bytes: AtomicU64,
-    received_rows: AtomicU64,
-    received_bytes: AtomicU64,
+    /// Rows that clients were sent.
+    pub(crate) sent: RowCounts,
+    /// Rows that clients have sent.
+    pub(crate) received: RowCounts,
     /// Totals by user. Not set unless somebody asked for them.
     users: OnceLock<Mutex<HashMap<String, UserTotals>>>,
 }
@@ -48,10 +47,8 @@ impl Default for StatementTotals {
             durations: duration_histogram(),
             planning: duration_histogram(),
             queued: duration_histogram(),
-            sent_rows: AtomicU64::new(0),
-            sent_bytes: AtomicU64::new(0),
-            received_rows: AtomicU64::new(0),
-            received_bytes: AtomicU64::new(0),
+            sent: RowCounts::default(),
+            received: RowCounts::default(),
             users: OnceLock::new(),
         }
     }
@@ -78,37 +75,6 @@ impl StatementTotals {
             totals.statements += 1;
             totals.seconds += total.as_secs_f64();
         }
-    }
-
-    pub(super) fn add_sent_rows(&self, rows: u64) {
-        self.sent_rows.fetch_add(rows, Ordering::Relaxed);
-    }
-
-    pub(super) fn add_sent_bytes(&self, bytes: u64) {
-        self.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Counts rows that a client has sent.
-    pub(crate) fn add_received_rows(&self, rows: usize) {
-        self.received_rows.fetch_add(rows as u64, Ordering::Relaxed);
-    }
-
-    /// Counts bytes of rows that a client has sent.
-    pub(crate) fn add_received_bytes(&self, bytes: usize) {
-        self.received_bytes
-            .fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    /// Returns the numbers of rows and bytes that clients were sent.
-    pub(crate) fn sent(&self) -> (u64, u64) {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        (load(&self.sent_rows), load(&self.sent_bytes))
-    }
-
-    /// Returns the numbers of rows and bytes that clients have sent.
-    pub(crate) fn received(&self) -> (u64, u64) {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        (load(&self.received_rows), load(&self.received_bytes))
     }
 
     /// Returns the totals of each user, if they are counted.

@@ -8,6 +8,8 @@ mod definition;
 mod outcomes;
 /// Measures the process: processor time, memory, open files.
 pub(crate) mod process;
+/// Counts rows and their bytes.
+mod row_counts;
 /// Measures how late the tasks of the runtimes run.
 pub(crate) mod runtime_lag;
 /// Collects the values of one scrape, and writes them as text.
@@ -17,5 +19,6 @@ pub use definition::{Metric, MetricKind, duration_histogram};
 pub use outcomes::OutcomeCounts;
 pub use prometheus_client::metrics::counter::Counter;
 pub use prometheus_client::metrics::histogram::Histogram;
+pub use row_counts::RowCounts;
 pub(crate) use samples::TextFormat;
 pub use samples::{Label, Samples};

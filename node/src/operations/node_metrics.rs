@@ -1,8 +1,9 @@
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use datafusion::execution::runtime_env::RuntimeEnv;
 
+use crate::disk_space::DiskSpace;
 use crate::metrics::{Metric, Samples};
 use crate::tls::CertificateFiles;
 
@@ -80,21 +81,13 @@ impl NodeResources {
         samples.gauge(MEMORY_RESERVED, labels(), reserved_bytes as f64);
         let spilled = self.runtime_env.disk_manager.used_disk_space();
         samples.gauge(SPILLED, labels(), spilled as f64);
-        if let Some((size, available)) = file_system_space(&self.data_dir) {
-            samples.gauge(DISK_SIZE, labels(), size as f64);
-            samples.gauge(DISK_AVAILABLE, labels(), available as f64);
+        if let Ok(space) = DiskSpace::of(&self.data_dir) {
+            samples.gauge(DISK_SIZE, labels(), space.size_bytes as f64);
+            samples.gauge(DISK_AVAILABLE, labels(), space.available_bytes as f64);
         }
         for (file, expiry) in self.certificates.expiries() {
             let labels = [("node", node.to_owned()), ("file", file.to_owned())];
             samples.gauge(CERTIFICATE_EXPIRY, labels, expiry as f64);
         }
     }
-}
-
-/// Returns the size of a file system and its free space for this user, in bytes. Returns `None` if
-/// the system does not report them.
-fn file_system_space(path: &Path) -> Option<(u64, u64)> {
-    let space = rustix::fs::statvfs(path).ok()?;
-    let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
-    Some((bytes(space.f_blocks), bytes(space.f_bavail)))
 }

@@ -50,26 +50,15 @@ impl Files {
 
     /// Returns the error of each file that cannot be read or does not hold what it should.
     pub(super) fn unusable(section: &str, config: &Config) -> Vec<Error> {
-        let read = |key: &str, path: &Option<PathBuf>| {
-            let path = path.as_ref()?;
-            Some(File::read(format!("{section}.tls.{key}"), path))
-        };
-        let key = read("key", &config.key);
-        let key = key.map(|file| file.and_then(|file| file.key().map(drop)));
-        let [certificate, authorities, client_authorities] = [
-            ("certificate", &config.certificate),
-            ("authorities", &config.authorities),
-            ("client_authorities", &config.client_authorities),
-        ]
-        .map(|(key, path)| {
-            let file = read(key, path);
-            file.map(|file| file.and_then(|file| file.certificates().map(drop)))
+        let read = |setting: &str, path| File::read(format!("{section}.tls.{setting}"), path);
+        let of_certificates = config.certificate_files().into_iter();
+        let certificates = of_certificates.filter_map(|(setting, path)| {
+            let file = read(setting, path?);
+            file.and_then(|file| file.certificates()).err()
         });
-        [certificate, key, authorities, client_authorities]
-            .into_iter()
-            .flatten()
-            .filter_map(Result::err)
-            .collect()
+        let key = config.key.iter();
+        let key = key.filter_map(|path| read("key", path).and_then(|file| file.key()).err());
+        certificates.chain(key).collect()
     }
 }
 

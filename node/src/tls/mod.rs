@@ -14,7 +14,7 @@ mod rustls_config;
 /// Reads when certificates are valid.
 mod validity;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,6 +109,15 @@ impl Config {
         }
         Ok(())
     }
+
+    /// Returns each setting that may name a file of certificates, with that file.
+    fn certificate_files(&self) -> [(&'static str, Option<&Path>); 3] {
+        [
+            ("certificate", self.certificate.as_deref()),
+            ("authorities", self.authorities.as_deref()),
+            ("client_authorities", self.client_authorities.as_deref()),
+        ]
+    }
 }
 
 /// The current TLS settings of a node. As long as this value lives, changed files are loaded.
@@ -149,7 +158,8 @@ impl Tls {
     /// Must be called within the I/O runtime.
     ///
     /// # Errors
-    /// Those of [`Self::load`].
+    /// `INVALID_ARGUMENT` if a file does not hold what it should, and the errors of reading the
+    /// files.
     pub(crate) fn load_for_operations(
         certificate: Option<PathBuf>,
         key: Option<PathBuf>,

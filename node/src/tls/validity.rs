@@ -19,17 +19,9 @@ pub struct CertificateFiles(Vec<(&'static str, PathBuf)>);
 impl CertificateFiles {
     /// Returns the files that the settings name.
     pub fn of(config: &Config) -> Self {
-        let files = [
-            ("certificate", &config.certificate),
-            ("authorities", &config.authorities),
-            ("client_authorities", &config.client_authorities),
-        ];
-        let files = files.into_iter();
-        Self(
-            files
-                .filter_map(|(setting, path)| Some((setting, path.clone()?)))
-                .collect(),
-        )
+        let files = config.certificate_files().into_iter();
+        let named = files.filter_map(|(setting, path)| Some((setting, path?.to_owned())));
+        Self(named.collect())
     }
 
     /// Returns for each file, under the name of its setting, when its first certificate expires, in

@@ -251,7 +251,7 @@ impl Stream for ClientRows {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let next = ready!(self.rows.poll_next_unpin(cx));
         if let Some(Ok(batch)) = &next {
-            self.totals.add_sent_rows(batch.num_rows());
+            self.totals.sent.add_rows(batch.num_rows() as u64);
         }
         Poll::Ready(next)
     }
@@ -435,7 +435,7 @@ fn stream(
         .map_err(|error| FlightError::Tonic(Box::new(Error::from(error).into())))
         .inspect_ok(move |batch| {
             counts.add(batch.num_rows(), options.arrived);
-            totals.add_sent_rows(batch.num_rows());
+            totals.sent.add_rows(batch.num_rows() as u64);
         });
     let encoder = FlightDataEncoderBuilder::new()
         .with_schema(schema)
