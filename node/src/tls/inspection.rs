@@ -250,8 +250,8 @@ mod tests {
         let said: Vec<_> = problems.iter().map(Error::message).collect();
         assert_eq!(said.len(), 3, "{said:?}");
         assert!(said[0].starts_with("cannot read worker.tls.certificate"));
-        assert!(said[1].contains("holds no private key"), "{said:?}");
-        assert!(said[2].contains("holds no certificate"), "{said:?}");
+        assert!(said[1].contains("holds no certificate"), "{said:?}");
+        assert!(said[2].contains("holds no private key"), "{said:?}");
         let none = Inspection::read(NodeRole::Gateway, &Config::default()).unwrap();
         none.check_name("anything").unwrap();
         none.check_signature().unwrap();
