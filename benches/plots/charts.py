@@ -196,11 +196,15 @@ def concurrency(results: Results) -> Figure:
 
 def observed(results: Results) -> Figure:
     """Draws one bar per way of watching the cluster."""
-    figure, (axes,) = panels(1, inches=(6, 3.8))
+    figure, all_axes = panels(2)
     by_watched = {str(variant.parameters["watched"]): variant for variant in results.variants}
-    throughput = {name: variant.spread("queries_per_s") for name, variant in by_watched.items()}
-    bars(axes, list(by_watched), {"all kinds": throughput})
-    axes.set_ylabel("queries per second")
+    drawn = [
+        ("queries_per_s", "queries per second"),
+        ("server_processor_ms_per_query", "processor time of the cluster, ms per query"),
+    ]
+    for axes, (metric, label) in zip(all_axes, drawn, strict=True):
+        bars(axes, list(by_watched), {"all kinds": {name: it.spread(metric) for name, it in by_watched.items()}})
+        axes.set_ylabel(label)
     return figure
 
 
