@@ -49,7 +49,7 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let listens = [("VOLARY_OPERATIONS__LISTEN", "127.0.0.1:0".to_owned())];
     let traces = [("VOLARY_TRACES__ENDPOINT", format!("http://{collector}"))];
     let program = bench.fleet_program.with_file_name("volary");
-    let mut variants: Vec<(&str, &PathBuf, &[(&str, String)])> = vec![
+    let mut variants: Vec<(&str, &PathBuf, Environment<'_>)> = vec![
         ("nobody watches", &program, &[]),
         ("scraped each second", &program, &listens),
         ("all statements traced", &program, &traces),
@@ -86,6 +86,9 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     measure_in_turns(bench.short_turns(), candidates).await
 }
 
+/// Environment variables of a process, with their values.
+type Environment<'a> = &'a [(&'static str, String)];
+
 /// A cluster in one process, which ends when this value is dropped.
 struct Cluster {
     process: Process,
@@ -99,7 +102,7 @@ impl Cluster {
         bench: &Bench,
         name: &str,
         program: &Path,
-        environment: &[(&str, String)],
+        environment: Environment<'_>,
     ) -> Result<Self> {
         let directory = bench.scratch(&format!("observed-{}", name.replace(' ', "-")));
         std::fs::create_dir_all(&directory)?;
