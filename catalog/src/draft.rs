@@ -6,11 +6,12 @@ use volary_flight_proto::seal::Key;
 
 use super::access::{Access, GrantObject, PrincipalRecord, TokenRecord};
 use super::records::{
-    self, ClusterRecord, LineageRecord, PlacementRecord, Record, SchemaRecord, StatisticsRecord,
-    TableRecord, ViewRecord, WorkerRecord, WriteRecord,
+    self, ClusterRecord, DeltaRecord, LineageRecord, PlacementRecord, Record, SchemaRecord,
+    StatisticsRecord, TableRecord, ViewRecord, WorkerRecord, WriteRecord,
 };
 use super::relation_name::RelationName;
 use super::state::CatalogState;
+use super::statistics::TableDelta;
 use super::store::{EntryChange, ExpectedVersion};
 use super::table::{Table, View};
 
@@ -21,6 +22,13 @@ pub(super) struct Draft {
     changes: Vec<EntryChange>,
 }
 
+/// A draft as it was before a change.
+#[derive(Debug)]
+pub(super) struct Savepoint {
+    state: CatalogState,
+    changes: usize,
+}
+
 impl Draft {
     /// Creates a draft without changes from the current state.
     pub(super) fn new(state: &CatalogState) -> Self {
@@ -28,6 +36,20 @@ impl Draft {
             state: state.clone(),
             changes: Vec::new(),
         }
+    }
+
+    /// Returns a place to which the draft can be rolled back.
+    pub(super) fn savepoint(&self) -> Savepoint {
+        Savepoint {
+            state: self.state.clone(),
+            changes: self.changes.len(),
+        }
+    }
+
+    /// Forgets all changes since the savepoint.
+    pub(super) fn roll_back(&mut self, savepoint: Savepoint) {
+        self.state = savepoint.state;
+        self.changes.truncate(savepoint.changes);
     }
 
     /// Returns the state of the catalog with all changes so far.
@@ -111,7 +133,7 @@ impl Draft {
 
     pub(super) fn put_worker(&mut self, worker: &Arc<WorkerRecord>) -> Result<()> {
         self.changes.push(put(worker.as_ref())?);
-        self.state.workers.insert(worker.id, Arc::clone(worker));
+        self.state.workers.insert_mut(worker.id, Arc::clone(worker));
         Ok(())
     }
 
@@ -122,12 +144,50 @@ impl Draft {
         Ok(())
     }
 
-    /// Puts the new statistics of a table whose rows changed.
-    pub(super) fn put_statistics(&mut self, table: &Arc<Table>) -> Result<()> {
-        self.changes
-            .push(put(&table.statistics().to_record(table.id()))?);
+    /// Puts a table whose statistics contain what a write has added.
+    ///
+    /// # Errors
+    /// `INTERNAL` if the statistics have no JSON form.
+    pub(super) fn put_written(
+        &mut self,
+        table: &Arc<Table>,
+        write: WriteId,
+        added: &TableDelta,
+    ) -> Result<()> {
+        let id = table.id();
+        let known = self.state.statistics_logs.get(&id);
+        let mut log = known.copied().unwrap_or_default();
+        let delta = added.to_record(id, log.deltas().end, write);
+        let value = records::encode(&delta)?;
+        log.note_delta(delta.number, value.len());
+        if log.must_fold() {
+            for number in log.deltas().start..delta.number {
+                self.delete::<DeltaRecord>(&DeltaRecord::key_part(id, number));
+            }
+            let whole = table.statistics().to_record(id);
+            let value = records::encode(&whole)?;
+            log = log.folded(value.len());
+            let key = whole.key();
+            self.changes.push(EntryChange::Put { key, value });
+        } else {
+            let key = delta.key();
+            self.changes.push(EntryChange::Put { key, value });
+        }
         self.state.insert_table(Arc::clone(table));
+        self.state.statistics_logs.insert_mut(id, log);
+        self.state.cluster.has_deltas = true;
         Ok(())
+    }
+
+    /// Removes the statistics of a table.
+    fn remove_statistics(&mut self, table: TableId) {
+        self.delete::<StatisticsRecord>(&table.0.to_string());
+        if let Some(log) = self.state.statistics_logs.get(&table).copied() {
+            for number in log.deltas() {
+                self.delete::<DeltaRecord>(&DeltaRecord::key_part(table, number));
+            }
+            self.state.statistics_logs.remove_mut(&table);
+        }
     }
 
     /// Removes a table and its failed writes, whose rows no query can read any more. Also removes
@@ -135,10 +195,10 @@ impl Draft {
     pub(super) fn remove_table(&mut self, table: &Table) {
         let id = table.id();
         self.delete::<TableRecord>(&id.0.to_string());
-        self.delete::<StatisticsRecord>(&id.0.to_string());
-        self.state.tables.remove(&id);
+        self.remove_statistics(id);
+        self.state.tables.remove_mut(&id);
         if self.state.table_names.get(table.name()) == Some(&id) {
-            self.state.table_names.remove(table.name());
+            self.state.table_names.remove_mut(table.name());
         }
         let aborted: Vec<_> = self
             .state
@@ -159,7 +219,7 @@ impl Draft {
             };
             if !self.state.all_tables().any(is_used) {
                 self.delete::<PlacementRecord>(&shards.to_string());
-                self.state.placements.remove(&shards);
+                self.state.placements.remove_mut(&shards);
             }
         }
     }
@@ -168,13 +228,13 @@ impl Draft {
         self.changes.push(put(view.record())?);
         self.state
             .views
-            .insert(view.name().clone(), Arc::clone(view));
+            .insert_mut(view.name().clone(), Arc::clone(view));
         Ok(())
     }
 
     pub(super) fn remove_view(&mut self, name: &RelationName) {
         self.delete::<ViewRecord>(&ViewRecord::key_part(name));
-        self.state.views.remove(name);
+        self.state.views.remove_mut(name);
     }
 
     /// Puts a new schema, or one whose owner changed.
@@ -183,7 +243,7 @@ impl Draft {
         let name = schema.name.clone();
         let access = Arc::make_mut(&mut self.state.access);
         access.set_schema_owner(&name, schema.owner.as_deref());
-        self.state.schemas.insert(name, Arc::clone(schema));
+        self.state.schemas.insert_mut(name, Arc::clone(schema));
         self.state.cluster.has_schemas = true;
         Ok(())
     }
@@ -192,7 +252,7 @@ impl Draft {
     pub(super) fn remove_schema(&mut self, name: &str) {
         self.delete::<SchemaRecord>(name);
         Arc::make_mut(&mut self.state.access).set_schema_owner(name, None);
-        self.state.schemas.remove(name);
+        self.state.schemas.remove_mut(name);
         self.state.cluster.has_schemas = !self.state.schemas.is_empty();
     }
 
@@ -248,19 +308,19 @@ impl Draft {
         self.changes.push(put(placement.as_ref())?);
         self.state
             .placements
-            .insert(placement.shards, Arc::clone(placement));
+            .insert_mut(placement.shards, Arc::clone(placement));
         Ok(())
     }
 
     pub(super) fn put_write(&mut self, write: WriteRecord) -> Result<()> {
         self.changes.push(put(&write)?);
-        self.state.writes.insert(write.id, Arc::new(write));
+        self.state.writes.insert_mut(write.id, Arc::new(write));
         Ok(())
     }
 
     pub(super) fn remove_write(&mut self, id: WriteId) {
         self.delete::<WriteRecord>(&id.0.to_string());
-        self.state.writes.remove(&id);
+        self.state.writes.remove_mut(&id);
     }
 
     fn delete<R: Record>(&mut self, name: &str) {
@@ -298,6 +358,7 @@ impl ClusterRecord {
             next_generation: 1,
             incarnation: None,
             has_schemas: false,
+            has_deltas: false,
         }
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! A reader takes the current [`CatalogState`], which never changes. It may keep it for as long as
 //! it likes, and holds no lock. A change is decided on a draft of the state and committed durably
-//! to the [`MetadataStore`]. Only then does the draft become the current state. Changes are made
-//! one after another.
+//! to the [`MetadataStore`]. Only then does the draft become the current state. Changes are decided
+//! one after another. Those that wait for the store meanwhile are committed together.
 //!
 //! The catalog decides which rows are visible. [`Catalog::begin_write`] gives a write its number,
 //! and adds the number to the excluded writes of [`CatalogState::snapshot`]. Workers store the rows
@@ -14,6 +14,8 @@
 
 /// Decides who may log in, and what they may do.
 pub mod access;
+/// Commits changes that wait at the same time together.
+mod committer;
 /// Describes what a table declares besides its columns: defaults, constraints and comments.
 mod declarations;
 /// Describes a table that a statement creates.
@@ -46,6 +48,8 @@ mod state;
 /// Keeps the statistics of tables up to date with each committed write, so that planning asks no
 /// worker.
 mod statistics;
+/// Tracks what the store has of a table's statistics, and decides when they are written as a whole.
+mod statistics_log;
 /// Defines what the catalog needs from a metadata store: atomic changes of several keys.
 mod store;
 /// Represents tables and views as the rest of the gateway sees them.
@@ -84,18 +88,13 @@ pub use write_summary::WriteSummary;
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-use tokio::sync::Mutex;
 use volary_flight_proto::ids::ClusterId;
 use volary_flight_proto::seal::Key;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
+use committer::Committer;
 use draft::Draft;
 use records::ClusterRecord;
-
-/// Maximum number of attempts at a change. A change is decided again if somebody else changed the
-/// store in the meantime.
-const MAX_ATTEMPTS: usize = 10;
 
 /// The catalog. Clones share the same state and store.
 #[derive(Debug, Clone)]
@@ -106,9 +105,7 @@ pub struct Catalog {
 
 #[derive(Debug)]
 struct Inner {
-    store: Arc<dyn MetadataStore>,
-    state: ArcSwap<CatalogState>,
-    change_lock: Mutex<()>,
+    committer: Committer,
     deletion_reports: writes::DeletionReports,
 }
 
@@ -142,9 +139,7 @@ impl Catalog {
         };
         let catalog = Self {
             inner: Arc::new(Inner {
-                store,
-                state: ArcSwap::from_pointee(state),
-                change_lock: Mutex::new(()),
+                committer: Committer::new(store, state),
                 deletion_reports: writes::DeletionReports::default(),
             }),
             temporary_limits: TemporaryLimits::default(),
@@ -166,7 +161,7 @@ impl Catalog {
 
     /// Returns the current state of the catalog.
     pub fn state(&self) -> Arc<CatalogState> {
-        self.inner.state.load_full()
+        self.inner.committer.state()
     }
 
     /// Makes the change that `decide` drafts. The change is made as a whole or not at all, even if
@@ -176,7 +171,7 @@ impl Catalog {
         decide: impl Fn(&mut Draft) -> Result<T> + Send + Sync + 'static,
     ) -> Result<T> {
         let inner = Arc::clone(&self.inner);
-        let task = tokio::spawn(async move { inner.change(decide).await });
+        let task = tokio::spawn(async move { inner.committer.change(decide).await });
         task.await.unwrap_or_else(|source| {
             Err(if source.is_cancelled() {
                 Error::new(ErrorCode::Cancelled, "the gateway is shutting down")
@@ -189,36 +184,6 @@ impl Catalog {
                 )
             })
         })
-    }
-}
-
-impl Inner {
-    async fn change<T>(&self, decide: impl Fn(&mut Draft) -> Result<T>) -> Result<T> {
-        let _turn = self.change_lock.lock().await;
-        for _ in 0..MAX_ATTEMPTS {
-            let mut draft = Draft::new(&self.state.load());
-            let outcome = decide(&mut draft)?;
-            let Some((expected, changes)) = draft.transaction()? else {
-                return Ok(outcome);
-            };
-            match self.store.commit(expected, changes).await {
-                Ok(version) => {
-                    self.state.store(Arc::new(draft.into_state(version)));
-                    return Ok(outcome);
-                }
-                Err(CommitError::Conflict { .. }) => {
-                    // Another gateway was faster, or an earlier commit succeeded although the store
-                    // reported an error.
-                    if let Some(state) = CatalogState::load(&self.store.load().await?)? {
-                        self.state.store(Arc::new(state));
-                    }
-                }
-                Err(CommitError::Failed(error)) => return Err(error),
-            }
-        }
-        Err(Error::unavailable(format!(
-            "the catalog was changed by others {MAX_ATTEMPTS} times while this change was being made; retry"
-        )))
     }
 }
 

@@ -12,7 +12,7 @@ use super::declarations::Declarations;
 use super::relation_name::RelationName;
 
 /// The newest format of records. It grows only with a change that an older release must not ignore.
-pub(super) const NEWEST_FORMAT: u32 = 7;
+pub(super) const NEWEST_FORMAT: u32 = 8;
 
 /// The format that the first release reads.
 const FIRST_FORMAT: u32 = 1;
@@ -36,6 +36,9 @@ const SIXTH_FORMAT: u32 = 6;
 /// The format of schemas, and of what is in another schema than `public`. An older release would
 /// take a table `s.t` for a table `t`.
 pub(super) const SEVENTH_FORMAT: u32 = 7;
+
+/// The format of a catalog with deltas of statistics. An older release would ignore them.
+const EIGHTH_FORMAT: u32 = 8;
 
 /// A record, and the key that it is stored under.
 pub(super) trait Record: Serialize + DeserializeOwned {
@@ -89,6 +92,10 @@ pub(super) struct ClusterRecord {
     /// of schemas, so it must refuse this record.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_schemas: bool,
+    /// Says whether a write has added a [`DeltaRecord`]. An older release ignores these records, so
+    /// it must refuse this record.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_deltas: bool,
 }
 
 /// The incarnations of the catalog. Each start of a gateway is one.
@@ -209,7 +216,7 @@ pub(super) enum TableState {
     Creating(WriteId),
 }
 
-/// The statistics of a table.
+/// The statistics of a table, without those of the writes that have a [`DeltaRecord`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StatisticsRecord {
     /// The id of the table.
@@ -218,6 +225,34 @@ pub(super) struct StatisticsRecord {
     pub(super) shards: Vec<ShardRecord>,
     /// The columns, in the order of the table.
     pub(super) columns: Vec<ColumnRecord>,
+}
+
+/// What a write has added to the statistics of a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct DeltaRecord {
+    /// The id of the table.
+    pub(super) table: TableId,
+    /// Number of the delta. It grows with each write to the table.
+    pub(super) number: u64,
+    /// The number of the write.
+    pub(super) write: WriteId,
+    /// The shards that have new rows.
+    pub(super) shards: Vec<ShardDeltaRecord>,
+    /// The columns of the new rows, in the order of the table.
+    pub(super) columns: Vec<ColumnRecord>,
+}
+
+/// What a write has added to a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ShardDeltaRecord {
+    /// The number of the shard.
+    pub(super) shard: u32,
+    /// Number of rows.
+    pub(super) rows: u64,
+    /// Size of the segments in bytes.
+    pub(super) bytes: u64,
+    /// Number of segments.
+    pub(super) segments: u64,
 }
 
 /// The statistics of a shard.
@@ -405,6 +440,26 @@ impl Record for SchemaRecord {
     }
 }
 
+impl Record for DeltaRecord {
+    const PREFIX: &'static str = "statistics_delta/";
+
+    fn name(&self) -> String {
+        Self::key_part(self.table, self.number)
+    }
+
+    fn format(&self) -> u32 {
+        EIGHTH_FORMAT
+    }
+}
+
+impl DeltaRecord {
+    /// Returns the part of the key after the prefix. The keys of a table's deltas are in the order
+    /// of their numbers.
+    pub(super) fn key_part(table: TableId, number: u64) -> String {
+        format!("{}/{number:020}", table.0)
+    }
+}
+
 impl Record for ClusterRecord {
     const PREFIX: &'static str = "cluster";
 
@@ -413,7 +468,9 @@ impl Record for ClusterRecord {
     }
 
     fn format(&self) -> u32 {
-        if self.has_schemas {
+        if self.has_deltas {
+            EIGHTH_FORMAT
+        } else if self.has_schemas {
             SEVENTH_FORMAT
         } else if self.incarnation.is_some() {
             FIFTH_FORMAT

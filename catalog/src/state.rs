@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rpds::RedBlackTreeMapSync;
 use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
 use volary_flight_proto::seal::Key;
 use volary_flight_proto::snapshot::Snapshot;
@@ -8,11 +9,13 @@ use volary_flight_proto::{Error, Result, SqlState};
 
 use super::access::{Access, PrincipalRecord, Privilege, Rights, TokenRecord};
 use super::records::{
-    self, ClusterRecord, LineageRecord, PlacementRecord, Record, SchemaRecord, StatisticsRecord,
-    TableKind, TableRecord, TableState, ViewRecord, WorkerRecord, WriteRecord, WriteState,
+    self, ClusterRecord, DeltaRecord, LineageRecord, PlacementRecord, Record, SchemaRecord,
+    StatisticsRecord, TableKind, TableRecord, TableState, ViewRecord, WorkerRecord, WriteRecord,
+    WriteState,
 };
 use super::relation_name::RelationName;
-use super::statistics::TableStatistics;
+use super::statistics::{TableDelta, TableStatistics};
+use super::statistics_log::StatisticsLog;
 use super::store::{StoreContent, StoreEntry};
 use super::table::{Table, View};
 
@@ -22,7 +25,8 @@ const MAX_SUGGESTIONS: usize = 3;
 const MIN_SIMILARITY: f64 = 0.75;
 
 /// Everything that the catalog knows, as of one moment. It never changes: each change creates a new
-/// `CatalogState`, which shares the unchanged parts.
+/// `CatalogState`, which shares the unchanged parts, so its cost does not depend on how much there
+/// is.
 #[derive(Debug, Clone)]
 pub struct CatalogState {
     /// The version of the cluster record in the store. It changes with every change of the catalog.
@@ -31,17 +35,19 @@ pub struct CatalogState {
     pub(super) lineage: Arc<LineageRecord>,
     key: Key,
     pub(super) access: Arc<Access>,
-    pub(super) workers: BTreeMap<WorkerId, Arc<WorkerRecord>>,
+    pub(super) workers: RedBlackTreeMapSync<WorkerId, Arc<WorkerRecord>>,
     /// All tables, including those that are being created.
-    pub(super) tables: BTreeMap<TableId, Arc<Table>>,
+    pub(super) tables: RedBlackTreeMapSync<TableId, Arc<Table>>,
     /// The tables by name, including those that are being created, whose names are taken. Tables
     /// that will replace another table are left out.
-    pub(super) table_names: BTreeMap<RelationName, TableId>,
-    pub(super) views: BTreeMap<RelationName, Arc<View>>,
+    pub(super) table_names: RedBlackTreeMapSync<RelationName, TableId>,
+    pub(super) views: RedBlackTreeMapSync<RelationName, Arc<View>>,
     /// The schemas that users have created, by name. The schema `public` has no record.
-    pub(super) schemas: BTreeMap<String, Arc<SchemaRecord>>,
-    pub(super) placements: BTreeMap<u32, Arc<PlacementRecord>>,
-    pub(super) writes: BTreeMap<WriteId, Arc<WriteRecord>>,
+    pub(super) schemas: RedBlackTreeMapSync<String, Arc<SchemaRecord>>,
+    pub(super) placements: RedBlackTreeMapSync<u32, Arc<PlacementRecord>>,
+    pub(super) writes: RedBlackTreeMapSync<WriteId, Arc<WriteRecord>>,
+    /// What the store has of the statistics of each table.
+    pub(super) statistics_logs: RedBlackTreeMapSync<TableId, StatisticsLog>,
 }
 
 impl CatalogState {
@@ -68,7 +74,9 @@ impl CatalogState {
             .collect::<Result<_>>()?;
         for (key, value) in records_of_kind::<SchemaRecord>(entries) {
             let schema: SchemaRecord = records::decode(key, value)?;
-            state.schemas.insert(schema.name.clone(), Arc::new(schema));
+            state
+                .schemas
+                .insert_mut(schema.name.clone(), Arc::new(schema));
         }
         let schema_owners = state.schemas.values().filter_map(|schema| {
             let owner = schema.owner.clone()?;
@@ -77,26 +85,35 @@ impl CatalogState {
         state.access = Arc::new(Access::new(principals, tokens, schema_owners));
         for (key, value) in records_of_kind::<WorkerRecord>(entries) {
             let worker: WorkerRecord = records::decode(key, value)?;
-            state.workers.insert(worker.id, Arc::new(worker));
+            state.workers.insert_mut(worker.id, Arc::new(worker));
         }
         for (key, value) in records_of_kind::<PlacementRecord>(entries) {
             let placement: PlacementRecord = records::decode(key, value)?;
             state
                 .placements
-                .insert(placement.shards, Arc::new(placement));
+                .insert_mut(placement.shards, Arc::new(placement));
         }
         for (key, value) in records_of_kind::<WriteRecord>(entries) {
             let write: WriteRecord = records::decode(key, value)?;
-            state.writes.insert(write.id, Arc::new(write));
+            state.writes.insert_mut(write.id, Arc::new(write));
         }
         for (key, value) in records_of_kind::<ViewRecord>(entries) {
             let view = View::from_record(records::decode(key, value)?)?;
-            state.views.insert(view.name().clone(), Arc::new(view));
+            state.views.insert_mut(view.name().clone(), Arc::new(view));
         }
         let mut statistics = BTreeMap::new();
         for (key, value) in records_of_kind::<StatisticsRecord>(entries) {
             let record: StatisticsRecord = records::decode(key, value)?;
+            state.change_log(record.table, |log| log.note_record(value.len()));
             statistics.insert(record.table, record);
+        }
+        let mut deltas: BTreeMap<TableId, Vec<DeltaRecord>> = BTreeMap::new();
+        for (key, value) in records_of_kind::<DeltaRecord>(entries) {
+            let record: DeltaRecord = records::decode(key, value)?;
+            state.change_log(record.table, |log| {
+                log.note_delta(record.number, value.len());
+            });
+            deltas.entry(record.table).or_default().push(record);
         }
         for (key, value) in records_of_kind::<TableRecord>(entries) {
             let record: TableRecord = records::decode(key, value)?;
@@ -106,10 +123,13 @@ impl CatalogState {
                 }
                 TableKind::Reference { .. } => (1, None),
             };
-            let statistics = statistics.get(&record.id).map_or_else(
+            let mut statistics = statistics.get(&record.id).map_or_else(
                 || TableStatistics::empty(shards, record.columns.len()),
                 |statistics_record| TableStatistics::from_record(statistics_record, shards),
             );
+            for delta in deltas.get(&record.id).into_iter().flatten() {
+                statistics = statistics.with_write(delta.write, &TableDelta::from_record(delta));
+            }
             state.insert_table(Arc::new(Table::new(
                 record,
                 placement,
@@ -128,13 +148,14 @@ impl CatalogState {
             lineage: Arc::default(),
             key,
             access: Arc::default(),
-            workers: BTreeMap::new(),
-            tables: BTreeMap::new(),
-            table_names: BTreeMap::new(),
-            views: BTreeMap::new(),
-            schemas: BTreeMap::new(),
-            placements: BTreeMap::new(),
-            writes: BTreeMap::new(),
+            workers: RedBlackTreeMapSync::default(),
+            tables: RedBlackTreeMapSync::default(),
+            table_names: RedBlackTreeMapSync::default(),
+            views: RedBlackTreeMapSync::default(),
+            schemas: RedBlackTreeMapSync::default(),
+            placements: RedBlackTreeMapSync::default(),
+            writes: RedBlackTreeMapSync::default(),
+            statistics_logs: RedBlackTreeMapSync::default(),
         })
     }
 
@@ -144,11 +165,22 @@ impl CatalogState {
         self.version
     }
 
+    fn change_log(&mut self, table: TableId, change: impl FnOnce(&mut StatisticsLog)) {
+        let mut log = self
+            .statistics_logs
+            .get(&table)
+            .copied()
+            .unwrap_or_default();
+        change(&mut log);
+        self.statistics_logs.insert_mut(table, log);
+    }
+
     pub(super) fn insert_table(&mut self, table: Arc<Table>) {
         if !table.is_replacement() {
-            self.table_names.insert(table.name().clone(), table.id());
+            self.table_names
+                .insert_mut(table.name().clone(), table.id());
         }
-        self.tables.insert(table.id(), table);
+        self.tables.insert_mut(table.id(), table);
     }
 
     /// Returns the id of the cluster.

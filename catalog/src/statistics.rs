@@ -2,11 +2,12 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use datafusion::common::ScalarValue;
+use rpds::VectorSync;
 use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::tally::Tally;
 
 use super::encoding;
-use super::records::{ColumnRecord, ShardRecord, StatisticsRecord};
+use super::records::{ColumnRecord, DeltaRecord, ShardDeltaRecord, ShardRecord, StatisticsRecord};
 
 /// The statistics of a table as of the last committed write.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,7 +17,7 @@ pub struct TableStatistics {
     /// Size of the segments in bytes. For a reference table, the size of one copy.
     pub bytes: u64,
     /// The statistics of each shard. A reference table counts as one shard.
-    pub shards: Vec<ShardStatistics>,
+    pub shards: VectorSync<ShardStatistics>,
     /// The statistics of each column, in the order of the table.
     pub columns: Vec<ColumnStatistics>,
 }
@@ -84,6 +85,55 @@ impl TableDelta {
         }
     }
 
+    /// Returns the record of this delta for the catalog.
+    pub(super) fn to_record(&self, table: TableId, number: u64, write: WriteId) -> DeltaRecord {
+        let shards = self.shards.iter();
+        DeltaRecord {
+            table,
+            number,
+            write,
+            shards: shards
+                .map(|(shard, added)| ShardDeltaRecord {
+                    shard: *shard,
+                    rows: added.rows,
+                    bytes: added.bytes,
+                    segments: added.segments,
+                })
+                .collect(),
+            columns: self
+                .columns
+                .iter()
+                .map(ColumnStatistics::to_record)
+                .collect(),
+        }
+    }
+
+    /// Reads a delta from its record.
+    pub(super) fn from_record(record: &DeltaRecord) -> Self {
+        let shards = record.shards.iter();
+        Self {
+            rows: shards
+                .clone()
+                .map(|shard| shard.rows)
+                .fold(0, u64::saturating_add),
+            shards: shards
+                .map(|shard| {
+                    let added = ShardDelta {
+                        rows: shard.rows,
+                        bytes: shard.bytes,
+                        segments: shard.segments,
+                    };
+                    (shard.shard, added)
+                })
+                .collect(),
+            columns: record
+                .columns
+                .iter()
+                .map(ColumnStatistics::from_record)
+                .collect(),
+        }
+    }
+
     /// Adds the delta of the same write on another worker.
     pub(super) fn add(&mut self, other: &Self) {
         add_columns(&mut self.columns, self.rows, &other.columns, other.rows);
@@ -111,7 +161,7 @@ impl TableStatistics {
         Self {
             rows: 0,
             bytes: 0,
-            shards: vec![ShardStatistics::default(); usize::try_from(shards).unwrap_or(usize::MAX)],
+            shards: (0..shards).map(|_| ShardStatistics::default()).collect(),
             columns: vec![ColumnStatistics::empty(); columns],
         }
     }
@@ -130,9 +180,10 @@ impl TableStatistics {
                 if let Some(tally) = &mut shard.tally {
                     tally.add(write, added.rows);
                 }
+                sum.rows = sum.rows.saturating_add(added.rows);
+                sum.bytes = sum.bytes.saturating_add(added.bytes);
             }
         }
-        sum.update_totals();
         sum
     }
 
@@ -157,15 +208,11 @@ impl TableStatistics {
                 tally: shard.tally.map(|tally| tally.0),
             })
             .collect();
-        let columns = self.columns.iter().map(|column| ColumnRecord {
-            nulls: column.nulls,
-            min: column.min.as_ref().and_then(encoding::scalar_to_hex),
-            max: column.max.as_ref().and_then(encoding::scalar_to_hex),
-        });
+        let columns = self.columns.iter();
         StatisticsRecord {
             table,
             shards,
-            columns: columns.collect(),
+            columns: columns.map(ColumnStatistics::to_record).collect(),
         }
     }
 
@@ -184,16 +231,8 @@ impl TableStatistics {
                 };
             }
         }
-        let value = |text: &Option<String>| text.as_deref().and_then(encoding::scalar_from_hex);
-        statistics.columns = record
-            .columns
-            .iter()
-            .map(|column| ColumnStatistics {
-                nulls: column.nulls,
-                min: value(&column.min),
-                max: value(&column.max),
-            })
-            .collect();
+        let columns = record.columns.iter();
+        statistics.columns = columns.map(ColumnStatistics::from_record).collect();
         statistics.update_totals();
         statistics
     }
@@ -217,6 +256,25 @@ impl ColumnStatistics {
         Self {
             nulls: Some(0),
             ..Self::default()
+        }
+    }
+
+    fn to_record(&self) -> ColumnRecord {
+        let text = |value: &Option<ScalarValue>| value.as_ref().and_then(encoding::scalar_to_hex);
+        ColumnRecord {
+            nulls: self.nulls,
+            min: text(&self.min),
+            max: text(&self.max),
+        }
+    }
+
+    /// Reads the statistics from a record. Values that cannot be decoded are unknown.
+    fn from_record(record: &ColumnRecord) -> Self {
+        let value = |text: &Option<String>| text.as_deref().and_then(encoding::scalar_from_hex);
+        Self {
+            nulls: record.nulls,
+            min: value(&record.min),
+            max: value(&record.max),
         }
     }
 

@@ -146,7 +146,7 @@ impl CatalogState {
     /// being created.
     pub fn temporary_tables(&self, session: SessionId) -> impl Iterator<Item = &Arc<Table>> {
         let first = RelationName::temporary(session, "");
-        let names = self.table_names.range(&first..).map(|(name, _)| name);
+        let names = self.table_names.range(first..).map(|(name, _)| name);
         names
             .take_while(move |name| name.session() == Some(session))
             .filter_map(|name| self.table(name))
@@ -155,7 +155,7 @@ impl CatalogState {
     /// Returns the temporary views of a session, ordered by name.
     pub fn temporary_views(&self, session: SessionId) -> impl Iterator<Item = &Arc<View>> {
         let first = RelationName::temporary(session, "");
-        let views = self.views.range(&first..).map(|(_, view)| view);
+        let views = self.views.range(first..).map(|(_, view)| view);
         views.take_while(move |view| view.name().session() == Some(session))
     }
 

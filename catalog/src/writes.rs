@@ -106,11 +106,10 @@ impl Catalog {
             }
             let written = Arc::new(table.as_live(table.statistics().with_write(write, summary.delta())));
             limits.check_bytes(draft.state(), &table, &written)?;
-            let table = written;
             if was_created {
-                draft.put_table(&table)?;
+                draft.put_table(&written)?;
             }
-            draft.put_statistics(&table)?;
+            draft.put_written(&written, write, summary.delta())?;
             draft.remove_write(write);
             Ok(())
         })

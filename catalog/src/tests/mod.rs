@@ -2,6 +2,8 @@
 
 /// Tests users, roles, grants and tokens, and that they survive a restart.
 mod access;
+/// Tests changes that are committed together, and what a write adds to statistics.
+mod committing;
 /// Tests schemas, who may see and use them, and what is dropped with them.
 mod schemas;
 /// Tests what a store keeps, and what it refuses.

@@ -7,7 +7,7 @@ use volary_flight_proto::fragment::ScanShards;
 use volary_gather::WorkerTarget;
 
 use crate::fragment::ShardScanExec;
-use volary_catalog::{ShardStatistics, Table};
+use volary_catalog::{Table, TableStatistics};
 
 /// The tables of a fragment's scans, by the ordinal of the scan.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl ScannedTables {
     pub(super) fn with_counts(&self, target: &WorkerTarget) -> WorkerTarget {
         let scans = target.scans.iter().enumerate();
         let scans = scans.map(|(ordinal, scan)| match self.0.get(ordinal) {
-            Some(table) => count_shards(scan, &table.statistics().shards),
+            Some(table) => count_shards(scan, table.statistics()),
             None => scan.clone(),
         });
         let members = target.members.iter();
@@ -50,7 +50,7 @@ impl ScannedTables {
     }
 }
 
-fn count_shards(scan: &ScanShards, known: &[ShardStatistics]) -> ScanShards {
+fn count_shards(scan: &ScanShards, known: &TableStatistics) -> ScanShards {
     // A reference table has one shard, which the target does not name.
     let reference = [0];
     let shards = match &scan.shards[..] {
@@ -60,7 +60,7 @@ fn count_shards(scan: &ScanShards, known: &[ShardStatistics]) -> ScanShards {
     let shard_statistics = || {
         shards.iter().map(|shard| {
             let index = usize::try_from(*shard).unwrap_or(usize::MAX);
-            known.get(index).copied().unwrap_or_default()
+            known.shards.get(index).copied().unwrap_or_default()
         })
     };
     let tallies: Option<Vec<u32>> = shard_statistics()
