@@ -2,6 +2,7 @@
 //! fsync. So many clients that write at the same time do not wait for each other's fsyncs.
 
 use std::collections::VecDeque;
+use std::error::Error as StdError;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -132,10 +133,7 @@ impl Committer {
                 Ok(outcome) => return outcome,
                 Err(oneshot::error::TryRecvError::Empty) => self.commit_next().await,
                 Err(oneshot::error::TryRecvError::Closed) => {
-                    return Err(
-                        Error::new(ErrorCode::Cancelled, "the gateway is shutting down")
-                            .with_sqlstate(SqlState::AdminShutdown),
-                    );
+                    return Err(shutdown_error());
                 }
             }
         }
@@ -187,7 +185,36 @@ impl Committer {
     }
 }
 
-/// Returns the error for one of the changes that it made fail.
+/// Returns the error of a change that was not made because the gateway stops.
+pub(super) fn shutdown_error() -> Error {
+    Error::new(ErrorCode::Cancelled, "the gateway is shutting down")
+        .with_sqlstate(SqlState::AdminShutdown)
+}
+
+/// Returns the error for one of the changes that it made fail. It has the same cause.
 fn copy_of(error: &Arc<Error>) -> Error {
-    Error::new(error.code(), error.message()).with_sqlstate(error.sqlstate())
+    let copy = match error.source() {
+        Some(_) => {
+            let cause = SharedCause(Arc::clone(error));
+            Error::with_source(error.code(), error.message(), cause)
+        }
+        None => Error::new(error.code(), error.message()),
+    };
+    copy.with_sqlstate(error.sqlstate())
+}
+
+/// The cause of an error that several changes get.
+#[derive(Debug)]
+struct SharedCause(Arc<Error>);
+
+impl fmt::Display for SharedCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.source().map_or(Ok(()), |cause| write!(f, "{cause}"))
+    }
+}
+
+impl StdError for SharedCause {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source()?.source()
+    }
 }

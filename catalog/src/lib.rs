@@ -90,9 +90,9 @@ use std::sync::Arc;
 
 use volary_flight_proto::ids::ClusterId;
 use volary_flight_proto::seal::Key;
-use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
+use volary_flight_proto::{Error, ErrorCode, Result};
 
-use committer::Committer;
+use committer::{Committer, shutdown_error};
 use draft::Draft;
 use records::ClusterRecord;
 
@@ -174,8 +174,7 @@ impl Catalog {
         let task = tokio::spawn(async move { inner.committer.change(decide).await });
         task.await.unwrap_or_else(|source| {
             Err(if source.is_cancelled() {
-                Error::new(ErrorCode::Cancelled, "the gateway is shutting down")
-                    .with_sqlstate(SqlState::AdminShutdown)
+                shutdown_error()
             } else {
                 Error::with_source(
                     ErrorCode::Internal,

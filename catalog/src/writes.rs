@@ -5,9 +5,10 @@ use std::time::Duration;
 use backon::{ExponentialBuilder, Retryable};
 use tokio::sync::{Mutex, oneshot};
 use volary_flight_proto::ids::{WorkerId, WriteId};
-use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
+use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::Catalog;
+use super::committer::shutdown_error;
 use super::draft::Draft;
 use super::open_write::OpenWrite;
 use super::records::{TableState, WriteRecord, WriteState};
@@ -58,12 +59,7 @@ impl Catalog {
             let _ =
                 sender.send(opened.map(|(value, write)| (value, OpenWrite::new(catalog, write))));
         });
-        receiver.await.unwrap_or_else(|_| {
-            Err(
-                Error::new(ErrorCode::Cancelled, "the gateway is shutting down")
-                    .with_sqlstate(SqlState::AdminShutdown),
-            )
-        })
+        receiver.await.unwrap_or_else(|_| Err(shutdown_error()))
     }
 
     /// Makes the rows of a write visible on all shards at once. If the table was being created by

@@ -1,8 +1,9 @@
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use super::*;
 
@@ -12,7 +13,7 @@ struct HeldStore {
     store: RedbStore,
     permits: Semaphore,
     commits: AtomicUsize,
-    fails: std::sync::atomic::AtomicBool,
+    fails: AtomicBool,
 }
 
 impl HeldStore {
@@ -55,9 +56,39 @@ impl MetadataStore for HeldStore {
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.permits.acquire().await.unwrap().forget();
         if self.fails.load(Ordering::Relaxed) {
-            return Err(Error::unavailable("the store is away").into());
+            let cause = std::io::Error::other("a fault of the test");
+            return Err(Error::io("the store is away", cause).into());
         }
         self.store.commit(expected, changes).await
+    }
+}
+
+/// A catalog that creates the table `first`, and waits for the store.
+struct Held {
+    store: Arc<HeldStore>,
+    catalog: Catalog,
+    workers: Vec<WorkerId>,
+    /// Number of commits before that of the table.
+    before: usize,
+    first: JoinHandle<Result<Arc<Table>>>,
+}
+
+impl Held {
+    async fn open(directory: &Directory) -> Self {
+        let store = HeldStore::open(directory).await;
+        let catalog = Catalog::open(store.clone()).await.unwrap();
+        let workers = vec![worker(&catalog).await];
+        store.hold();
+        let before = store.commits();
+        let first = tokio::spawn(create(&catalog, "first", &workers));
+        until(|| store.commits() == before + 1).await;
+        Self {
+            store,
+            catalog,
+            workers,
+            before,
+            first,
+        }
     }
 }
 
@@ -110,13 +141,13 @@ async fn writes_that_wait_for_the_store_are_committed_together() {
 #[tokio::test]
 async fn a_change_that_is_refused_or_panics_leaves_the_others_of_its_group_alone() {
     let directory = Directory::new();
-    let store = HeldStore::open(&directory).await;
-    let catalog = Catalog::open(store.clone()).await.unwrap();
-    let workers = vec![worker(&catalog).await];
-    store.hold();
-    let before = store.commits();
-    let first = tokio::spawn(create(&catalog, "first", &workers));
-    until(|| store.commits() == before + 1).await;
+    let Held {
+        store,
+        catalog,
+        workers,
+        before,
+        first,
+    } = Held::open(&directory).await;
     let second = tokio::spawn(create(&catalog, "second", &workers));
     until(|| catalog.inner.committer.waiting() == 1).await;
     let again = tokio::spawn(create(&catalog, "second", &workers));
@@ -152,13 +183,13 @@ async fn a_change_that_is_refused_or_panics_leaves_the_others_of_its_group_alone
 #[tokio::test]
 async fn a_store_that_fails_fails_all_changes_of_the_group_and_none_is_made() {
     let directory = Directory::new();
-    let store = HeldStore::open(&directory).await;
-    let catalog = Catalog::open(store.clone()).await.unwrap();
-    let workers = vec![worker(&catalog).await];
-    store.hold();
-    let before = store.commits();
-    let first = tokio::spawn(create(&catalog, "first", &workers));
-    until(|| store.commits() == before + 1).await;
+    let Held {
+        store,
+        catalog,
+        workers,
+        before,
+        first,
+    } = Held::open(&directory).await;
     let waiting: Vec<_> = ["second", "third"]
         .map(|name| tokio::spawn(create(&catalog, name, &workers)))
         .into();
@@ -172,6 +203,10 @@ async fn a_store_that_fails_fails_all_changes_of_the_group_and_none_is_made() {
         let error = change.await.unwrap().unwrap_err();
         assert_eq!(error.code(), ErrorCode::Unavailable, "{error}");
         assert!(error.message().contains("the store is away"), "{error}");
+        assert_eq!(
+            error.text(),
+            "UNAVAILABLE: the store is away: a fault of the test"
+        );
     }
     store.fails.store(false, Ordering::Relaxed);
     store.allow(100);

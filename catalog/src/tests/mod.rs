@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::ipc::writer::StreamWriter;
+use volary_flight_proto::SqlState;
 use volary_flight_proto::ids::{WorkerId, WriteId};
 use volary_flight_proto::write::{ColumnWritten, ShardWritten, WriteResult};
 use volary_node::disk::LocalDisk;
