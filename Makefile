@@ -19,8 +19,8 @@ BALLISTA_INSTALL := cargo install --locked --root $(BALLISTA) --target-dir $(BAL
 JDBC_BENCH := $(MAVEN) --file benches/jdbc/pom.xml compile exec:exec
 PYTHON_BENCH := $(VENV)/bin/python benches/python/bench.py
 
-PYTHON_SOURCES := python-client tests/python tests/packaging tests/terraform terraform tests/sqlalchemy tests/superset \
-	tests/ibis tests/dbt benches/python tools
+PYTHON_SOURCES := python-client tests/python tests/torture tests/packaging tests/terraform terraform tests/sqlalchemy \
+	tests/superset tests/ibis tests/dbt benches/python tools
 
 # Superset and dbt need other releases of some packages than the tests in .venv, and Ibis needs packages that no other
 # test needs. So each of them has an environment.
@@ -47,6 +47,9 @@ IMAGE ?= localhost/volary
 # How long each fuzz target runs. libFuzzer needs a nightly compiler.
 FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 600
+# How many rounds the torture test has, and what it draws its strikes from. Without a seed, it takes a random one.
+ROUNDS ?= 500
+SEED   ?=
 FUZZ_TARGETS ?= $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
 FUZZ := cargo +nightly fuzz
 
@@ -60,7 +63,7 @@ TEST_TARGETS := --lib --bins --tests
 export VOLARY_BIN := $(abspath $(BIN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-rust test-python test-jdbc test-go test-tools test-superset test-ibis test-dbt test-packaging test-terraform wheel deb image licenses soak lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
+.PHONY: help setup build build-tests demo test test-rust test-python test-jdbc test-go test-tools test-superset test-ibis test-dbt test-packaging test-terraform wheel deb image licenses soak torture lint fmt docs bench bench-jdbc bench-python bench-quick plots ballista fuzz clean-data needs-build needs-test
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,11 +86,13 @@ build: needs-build ## Build the binary
 demo: build ## Load TPC-H into a local cluster and show a few queries; Ctrl-C ends it
 	$(BIN) demo --scale $(SCALE) --workers $(WORKERS) $(DEMO)
 
-# Tests wait for nodes much of the time, so the tests of two languages run side by side, those that take longest first.
-# Cargo must not look for the job server of this make.
-test: needs-test ## Everything that must pass, Rust, Python, Java, and Go where it is installed
+build-tests: needs-test
 	cargo test --release --workspace $(TEST_TARGETS) --no-run
 	cargo build --release --workspace --bins
+
+# Tests wait for nodes much of the time, so the tests of two languages run side by side, those that take longest first.
+# Cargo must not look for the job server of this make.
+test: build-tests ## Everything that must pass, Rust, Python, Java, and Go where it is installed
 	$(MAKE) --jobs=2 test-python test-rust test-jdbc test-go
 
 test-rust: ## Formatting, and all Rust tests
@@ -186,6 +191,10 @@ soak: setup ## Hostile users, and calls of functions that nobody would make, for
 	VOLARY_FUNCTION_SEED=$$(date +%s) VOLARY_FUNCTION_SECONDS=$(SOAK_SECONDS) VOLARY_HOSTILE_SECONDS=$(SOAK_SECONDS) $(VENV)/bin/pytest -s \
 		--timeout=$$((3 * $(SOAK_SECONDS) + 600)) tests/python/test_every_function.py tests/python/test_hostile_users.py
 
+torture: setup ## Writes and reads rows while nodes are killed, stopped, filled, torn and damaged: ROUNDS rounds from SEED
+	cargo build --release --workspace --bins
+	PYTHONPATH=tests/python $(VENV)/bin/python tests/torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+
 lint: setup $(DENY) ## Clippy, ruff and our own rules, without a single warning, and what deny.toml asks of dependencies
 	$(VENV)/bin/python tools/lint.py
 	cargo clippy --workspace --all-targets -- -D warnings
@@ -213,7 +222,7 @@ docs: build ## Make the pages of docs that list settings, limits and metrics, an
 	$(PYTHON) tools/terraform_settings.py
 
 bench: setup ## Run the benchmarks into benches/results, and draw them; docs/benchmarks.md says how they are read
-	cargo build --release --workspace --bins
+	cargo build --release --workspace --bins --features volary-benches/postgres
 	$(dir $(BIN))volary-bench --results benches/results
 	$(JDBC_BENCH) -Dbench.arguments="--results ../results"
 	$(PYTHON_BENCH) --results benches/results
@@ -227,7 +236,7 @@ bench-python: setup build ## Run two of them: small queries from Python by threa
 	$(PYTHON_BENCH) --results benches/results
 
 bench-quick: setup ## The same in a few minutes, with smaller sizes, into a temporary directory
-	cargo build --release --workspace --bins
+	cargo build --release --workspace --bins --features volary-benches/postgres
 	directory=$$(mktemp -d) && \
 		$(dir $(BIN))volary-bench --quick --results $$directory/results && \
 		$(JDBC_BENCH) -Dbench.arguments="--quick --results $$directory/results" && \

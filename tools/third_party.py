@@ -2,8 +2,8 @@
 
     tools/third_party.py CARGO_ABOUT    writes packaging/licenses/third-party.txt
 
-CARGO_ABOUT is the program `cargo-about`. It decides which licence applies to a library, and finds its text. The texts are
-written once, although many libraries have their own copy, with other spaces or line breaks.
+CARGO_ABOUT is the program `cargo-about`. It decides which licence applies to a library, and finds its text. The texts
+are written once, although many libraries have their own copy, with other spaces or line breaks.
 """
 
 from __future__ import annotations

@@ -208,6 +208,70 @@ def observed(results: Results) -> Figure:
     return figure
 
 
+def writes(results: Results) -> Figure:
+    """Draws one panel per number of clients and metric. Its lines are the ways of writing over the rows of a batch."""
+    counts = grouped(_with(results, "clients"), "clients")
+    labels = {"rows_per_s": "rows per second", "p50_ms": "p50 of a batch, ms"}
+    figure, all_axes = panels(len(counts) * len(labels), columns=len(counts))
+    drawn = [(metric, clients) for metric in labels for clients in counts]
+    for axes, (metric, clients) in zip(all_axes, drawn, strict=True):
+        series = {str(way): over(variants, "rows", metric) for way, variants in grouped(counts[clients], "way").items()}
+        lines(axes, series, log_y=True)
+        axes.set_xlabel("rows of a batch")
+        axes.set_ylabel(f"{labels[metric]}, clients: {clients}")
+    return figure
+
+
+def reading_while_writing(results: Results) -> Figure:
+    """Draws one panel per kind of question and percentile, with and without writes."""
+    figure, all_axes = panels(4, columns=2)
+    by_writes = {str(variant.parameters["writes"]): variant for variant in _with(results, "writes")}
+    names = {name: name.replace(" at ", "\nat ") for name in by_writes}
+    metrics = [f"{kind}_{percentile}_ms" for kind in ("point", "group_by") for percentile in ("p50", "p99")]
+    for axes, metric in zip(all_axes, metrics, strict=True):
+        spreads = {names[name]: variant.spread(metric) for name, variant in by_writes.items()}
+        bars(axes, list(spreads), {"queries": spreads})
+        axes.set_ylabel(f"{metric.removesuffix('_ms').replace('_', ' ')}, ms")
+    return figure
+
+
+def many_inserts(results: Results) -> Figure:
+    """Draws the time of a scan, and the segments and rows of the log that it reads."""
+    figure, all_axes = panels(3, columns=1, inches=(7, 3))
+    by_state = {str(variant.parameters["state"]).replace(", ", ",\n"): variant for variant in _with(results, "state")}
+    labels = {"scan_ms": "scan, ms", "segments": "segments", "log_rows": "rows in the log"}
+    for axes, (metric, label) in zip(all_axes, labels.items(), strict=True):
+        bars(axes, list(by_state), {"scan": {name: it.spread(metric) for name, it in by_state.items()}})
+        axes.set_ylabel(label)
+    return figure
+
+
+def sustained_writes(results: Results) -> Figure:
+    """Draws the rate of a short and of a long time, and what the long time wrote."""
+    figure, all_axes = panels(2, inches=(5, 3.8))
+    by_what = {str(variant.parameters["what"]): variant for variant in _with(results, "what")}
+    bars(all_axes[0], list(by_what), {"writes": {name: it.spread("rows_per_s") for name, it in by_what.items()}})
+    all_axes[0].set_ylabel("rows per second")
+    kinds = ["logged", "flushed", "written", "compacted", "waiting"]
+    written = {kind: by_what["sustained"].spread(f"{kind}_mib") for kind in kinds}
+    bars(all_axes[1], kinds, {"writes": written})
+    all_axes[1].set_ylabel("MiB")
+    return figure
+
+
+def wide_insert(results: Results) -> Figure:
+    """Draws the latency of an insert and what the gateway allocates for it, over the number of workers."""
+    figure, all_axes = panels(2)
+    measured = _with(results, "workers")
+    labels = {"p50_ms": "p50, ms", "allocated_kib_per_insert": "allocated, KiB per insert"}
+    for axes, (metric, label) in zip(all_axes, labels.items(), strict=True):
+        spreads = {f"{variant.parameters['workers']:,}": variant.spread(metric) for variant in measured}
+        bars(axes, list(spreads), {"insert": spreads})
+        axes.set_xlabel("workers")
+        axes.set_ylabel(label)
+    return figure
+
+
 def tpch(results: Results) -> Figure:
     """Draws the time of each query as a ratio to DataFusion's time."""
     return _queries(results)
@@ -294,6 +358,11 @@ def load(results: Results) -> Figure:
     return figure
 
 
+def _with(results: Results, parameter: str) -> list[Variant]:
+    """Returns the variants that have this parameter."""
+    return [variant for variant in results.variants if parameter in variant.parameters]
+
+
 def _queries(results: Results) -> Figure:
     """Draws one bar per query, as a ratio to the other engine's time."""
     figure, (axes,) = panels(1, inches=(10, 3.8))
@@ -319,6 +388,11 @@ _CHARTS: dict[str, Callable[[Results], Figure]] = {
         slow_client,
         concurrency,
         observed,
+        writes,
+        reading_while_writing,
+        many_inserts,
+        sustained_writes,
+        wide_insert,
         tpch,
         ballista,
         jdbc_streaming,

@@ -5,6 +5,9 @@ use anyhow::{Error, Result};
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
+/// More questions than a client asks in any time that is measured.
+const MANY: usize = 1 << 32;
+
 /// A client that can ask questions.
 pub trait Ask: Send + 'static {
     /// Asks the question with this number, and reads the answer to its end. Returns the kind of the
@@ -16,8 +19,8 @@ pub trait Ask: Send + 'static {
 #[derive(Debug)]
 pub struct Clients<C> {
     clients: Vec<C>,
-    /// The number of questions that have been asked.
-    questions_asked: usize,
+    /// The number of the next question.
+    next_number: usize,
 }
 
 /// The latencies and failures of some questions.
@@ -36,7 +39,7 @@ impl<C: Ask> Clients<C> {
     pub fn new(clients: Vec<C>) -> Self {
         Self {
             clients,
-            questions_asked: 0,
+            next_number: 0,
         }
     }
 
@@ -45,15 +48,36 @@ impl<C: Ask> Clients<C> {
     /// # Errors
     /// Returns an error if a client panics.
     pub async fn ask(&mut self, questions: usize) -> Result<Answers> {
+        self.ask_within(questions, Duration::MAX).await
+    }
+
+    /// Lets each client ask questions for this time. Each client asks at least one. No two
+    /// questions get the same number.
+    ///
+    /// # Errors
+    /// Returns an error if a client panics.
+    pub async fn ask_for(&mut self, time: Duration) -> Result<Answers> {
+        self.ask_within(MANY, time).await
+    }
+
+    /// Lets each client ask up to `questions` questions, until the time is over. Each client asks
+    /// at least one. No two questions get the same number.
+    ///
+    /// # Errors
+    /// Returns an error if a client panics.
+    pub async fn ask_within(&mut self, questions: usize, time: Duration) -> Result<Answers> {
         let started = Instant::now();
         let mut asking = JoinSet::new();
         for mut client in std::mem::take(&mut self.clients) {
-            let numbers = self.questions_asked..self.questions_asked + questions;
-            self.questions_asked = numbers.end;
+            let numbers = self.next_number..self.next_number + questions;
+            self.next_number = numbers.end;
             asking.spawn(async move {
                 let mut answers = Answers::default();
                 for number in numbers {
                     answers.add(&mut client, number).await;
+                    if started.elapsed() >= time {
+                        break;
+                    }
                 }
                 (client, answers)
             });
@@ -67,9 +91,25 @@ impl<C: Ask> Clients<C> {
         all.total = started.elapsed();
         Ok(all)
     }
+
+    /// Returns the clients.
+    pub fn into_clients(self) -> Vec<C> {
+        self.clients
+    }
 }
 
 impl Answers {
+    /// Returns the latencies of all kinds of questions, in milliseconds.
+    ///
+    /// # Errors
+    /// Returns the first failure, if a question has failed.
+    pub fn all_latencies_ms(self) -> Result<Vec<f64>> {
+        match self.failures.into_iter().next() {
+            Some(failure) => Err(failure),
+            None => Ok(self.latencies_ms.into_values().flatten().collect()),
+        }
+    }
+
     async fn add(&mut self, client: &mut impl Ask, number: usize) {
         let started = Instant::now();
         let (kind, answer) = client.ask(number);
@@ -122,5 +162,30 @@ mod tests {
             assert_eq!((count("even"), count("odd")), (6, 6 - failed));
             assert_eq!(answers.failures.len(), failed);
         }
+    }
+
+    /// Notes the numbers of its questions.
+    struct Noting(Vec<usize>);
+
+    impl Ask for Noting {
+        fn ask(&mut self, number: usize) -> (&'static str, BoxFuture<'_, Result<()>>) {
+            self.0.push(number);
+            ("noted", async { Ok(()) }.boxed())
+        }
+    }
+
+    #[tokio::test]
+    async fn no_two_questions_get_the_same_number_whatever_ends_the_asking() {
+        let mut clients = Clients::new(vec![Noting(Vec::new()), Noting(Vec::new())]);
+        let once = clients.ask_for(Duration::ZERO).await.unwrap();
+        assert_eq!(once.latencies_ms["noted"].len(), 2);
+        let twice = clients.ask_within(2, Duration::MAX).await.unwrap();
+        assert_eq!(twice.latencies_ms["noted"].len(), 4);
+        clients.ask(1).await.unwrap();
+        let clients = clients.into_clients().into_iter();
+        let mut numbers: Vec<usize> = clients.flat_map(|client| client.0).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 8);
     }
 }

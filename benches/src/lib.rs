@@ -7,18 +7,35 @@
 //! process that only reads ([`reading`]). The figures of a process come from Linux ([`procfs`]). No
 //! other system is supported.
 
+/// Counts the bytes that a process has allocated.
+pub mod allocations;
 /// Starts a cluster of Ballista, if its programs are installed.
 pub mod ballista;
 /// Defines what the tables of one run share: their size and their directories.
 pub mod bench;
 /// Runs clients that ask one question after another, each on its own connection.
 pub mod clients;
+/// Counts how often a disk flushes its cache.
+pub mod disk_flushes;
 /// Starts thousands of real workers on one machine.
 pub mod fleet;
+/// Compares two values of a run with a limit for their ratio.
+pub mod goals;
 /// Measures variants in turns.
 pub mod interleaved;
+/// Starts a cluster in a process of its own.
+pub mod local_process;
+/// Starts and ends a process of another project.
+mod logged_process;
 /// Describes the machine and the software versions of a run.
 pub mod machine;
+/// Reads the metrics of a process.
+pub mod metrics;
+/// Finds ports that nobody listens on.
+mod ports;
+/// Starts PostgreSQL, if it is installed.
+#[cfg(feature = "postgres")]
+pub mod postgres;
 /// Controls a process that reads commands from its standard input and answers on its standard
 /// output.
 pub mod process;
@@ -40,3 +57,5 @@ pub mod statistics;
 pub mod stub;
 /// Defines the experiments: each is a table of variants that are measured side by side.
 pub mod tables;
+/// Writes rows in several ways, each batch durably and as a statement of its own.
+pub mod writing;

@@ -16,11 +16,12 @@ use volary_node::runtimes::OwnedRuntimes;
 #[derive(Debug, Parser)]
 struct Args {
     /// Names of the tables to run: chunks, readers, fanout, floor, relays, point, groups,
-    /// slow_client, concurrency, observed, tpch, ballista, load. Default: all tables, except those
-    /// that need a program that is not installed.
+    /// slow_client, concurrency, observed, writes, reading_while_writing, many_inserts,
+    /// sustained_writes, wide_insert, tpch, ballista, load. Default: all tables, except those that
+    /// need a program that is not installed.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Runs smaller experiments: all tables take less than ten minutes.
+    /// Runs smaller experiments: all tables take less than a quarter of an hour.
     #[arg(long, group = "size")]
     quick: bool,
     /// Runs experiments so small that their figures mean nothing. This only shows that everything

@@ -2,7 +2,6 @@
 //! fsync. So many clients that write at the same time do not wait for each other's fsyncs.
 
 use std::collections::VecDeque;
-use std::error::Error as StdError;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -45,6 +44,9 @@ trait WaitingChange: Send {
     /// must be rolled back.
     fn decide(&mut self, draft: &mut Draft) -> bool;
 
+    /// Returns whether the store may use its ballast for the change if the disk is full.
+    fn may_use_ballast(&self) -> bool;
+
     /// Answers whoever wants the change: with `failure` if the draft could not be committed, and
     /// otherwise with what was decided.
     fn answer(self: Box<Self>, failure: Option<Error>);
@@ -52,6 +54,7 @@ trait WaitingChange: Send {
 
 struct Change<T, F> {
     decide: F,
+    may_use_ballast: bool,
     decided: Option<Result<T>>,
     sender: oneshot::Sender<Result<T>>,
 }
@@ -68,6 +71,10 @@ where
         let has_change = decided.is_ok();
         self.decided = Some(decided);
         has_change
+    }
+
+    fn may_use_ballast(&self) -> bool {
+        self.may_use_ballast
     }
 
     fn answer(self: Box<Self>, failure: Option<Error>) {
@@ -112,7 +119,7 @@ impl Committer {
     }
 
     /// Commits the change that `decide` drafts. `decide` is called again if the store was changed
-    /// by somebody else.
+    /// by somebody else, or if other changes of the group are refused.
     ///
     /// # Errors
     /// The errors of `decide` and of the store, and `UNAVAILABLE` if others change the store all
@@ -120,10 +127,12 @@ impl Committer {
     pub(super) async fn change<T: Send + 'static>(
         &self,
         decide: impl Fn(&mut Draft) -> Result<T> + Send + 'static,
+        may_use_ballast: bool,
     ) -> Result<T> {
         let (sender, mut receiver) = oneshot::channel();
         self.waiting.lock().push_back(Box::new(Change {
             decide,
+            may_use_ballast,
             decided: None,
             sender,
         }));
@@ -146,13 +155,27 @@ impl Committer {
             let count = waiting.len().min(MAX_GROUP);
             waiting.drain(..count).collect()
         };
-        let failure = self.commit(&mut group).await.err().map(Arc::new);
-        for change in group {
-            change.answer(failure.as_ref().map(copy_of));
+        let may_use_ballast = group.iter().all(|change| change.may_use_ballast());
+        let mut failure = self.commit(&mut group, may_use_ballast).await.err();
+        if !may_use_ballast
+            && let Some(full) = failure.take_if(|it| it.code() == ErrorCode::ResourceExhausted)
+        {
+            // On a full disk, the others are made alone.
+            let (mut others, refused): (Vec<_>, Vec<_>) = group
+                .into_iter()
+                .partition(|change| change.may_use_ballast());
+            answer_all(refused, Some(full));
+            failure = self.commit(&mut others, true).await.err();
+            group = others;
         }
+        answer_all(group, failure);
     }
 
-    async fn commit(&self, group: &mut [Box<dyn WaitingChange>]) -> Result<()> {
+    async fn commit(
+        &self,
+        group: &mut [Box<dyn WaitingChange>],
+        may_use_ballast: bool,
+    ) -> Result<()> {
         for _ in 0..MAX_ATTEMPTS {
             let mut draft = Draft::new(&self.state.load());
             for change in &mut *group {
@@ -164,7 +187,12 @@ impl Committer {
             let Some((expected, changes)) = draft.transaction()? else {
                 return Ok(());
             };
-            match self.store.commit(expected, changes).await {
+            let committed = if may_use_ballast {
+                self.store.commit_with_ballast(expected, changes).await
+            } else {
+                self.store.commit(expected, changes).await
+            };
+            match committed {
                 Ok(version) => {
                     self.state.store(Arc::new(draft.into_state(version)));
                     return Ok(());
@@ -185,36 +213,15 @@ impl Committer {
     }
 }
 
+fn answer_all(group: Vec<Box<dyn WaitingChange>>, failure: Option<Error>) {
+    let failure = failure.map(Arc::new);
+    for change in group {
+        change.answer(failure.as_ref().map(Error::shared));
+    }
+}
+
 /// Returns the error of a change that was not made because the gateway stops.
 pub(super) fn shutdown_error() -> Error {
     Error::new(ErrorCode::Cancelled, "the gateway is shutting down")
         .with_sqlstate(SqlState::AdminShutdown)
-}
-
-/// Returns the error for one of the changes that it made fail. It has the same cause.
-fn copy_of(error: &Arc<Error>) -> Error {
-    let copy = match error.source() {
-        Some(_) => {
-            let cause = SharedCause(Arc::clone(error));
-            Error::with_source(error.code(), error.message(), cause)
-        }
-        None => Error::new(error.code(), error.message()),
-    };
-    copy.with_sqlstate(error.sqlstate())
-}
-
-/// The cause of an error that several changes get.
-#[derive(Debug)]
-struct SharedCause(Arc<Error>);
-
-impl fmt::Display for SharedCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.source().map_or(Ok(()), |cause| write!(f, "{cause}"))
-    }
-}
-
-impl StdError for SharedCause {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source()?.source()
-    }
 }

@@ -6,6 +6,7 @@ use volary_flight_proto::{Error, Result, SqlState};
 
 use super::name;
 use super::relation_name::RelationName;
+use super::retention::Retention;
 
 /// Maximum number of constraints of a table.
 const MAX_CONSTRAINTS: usize = 100;
@@ -26,6 +27,9 @@ pub struct Declarations {
     /// The comment on the table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// How long the rows are kept. `None` if they are kept for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Retention>,
 }
 
 /// A constraint of a table.
@@ -161,6 +165,9 @@ impl Declarations {
                 self.constraints.len()
             )));
         }
+        if let Some(retention) = &self.retention {
+            retention.check(schema)?;
+        }
         let mut names = HashSet::new();
         let mut has_primary_key = false;
         for constraint in &self.constraints {
@@ -215,6 +222,8 @@ impl Constraint {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use arrow::datatypes::{DataType, Field};
 
     use super::*;
@@ -313,6 +322,10 @@ mod tests {
     #[test]
     fn declarations_are_read_as_they_were_written() {
         let declarations = Declarations {
+            retention: Some(Retention {
+                time_column: 1,
+                keep: Duration::from_millis(1500),
+            }),
             defaults: BTreeMap::from([(1, "now()".to_owned())]),
             constraints: vec![
                 constraint("t_pkey", &[0], ConstraintKind::PrimaryKey),
@@ -328,7 +341,7 @@ mod tests {
             column_comments: BTreeMap::new(),
             comment: Some("birds".to_owned()),
         };
-        let text = r#"{"defaults":{"1":"now()"},"constraints":[{"name":"t_pkey","columns":[0],"kind":"primary_key"},{"name":"positive","columns":[1],"kind":{"check":{"condition":"b > 0","enforced":true}}}],"comment":"birds"}"#;
+        let text = r#"{"defaults":{"1":"now()"},"constraints":[{"name":"t_pkey","columns":[0],"kind":"primary_key"},{"name":"positive","columns":[1],"kind":{"check":{"condition":"b > 0","enforced":true}}}],"comment":"birds","retention":{"time_column":1,"keep":{"secs":1,"nanos":500000000}}}"#;
         assert_eq!(serde_json::to_string(&declarations).unwrap(), text);
         assert_eq!(
             serde_json::from_str::<Declarations>(text).unwrap(),

@@ -3,11 +3,13 @@ use std::sync::Arc;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
 use volary_flight_proto::seal::Key;
+use volary_flight_proto::write_set::WriteSet;
 
 use super::access::{Access, GrantObject, PrincipalRecord, TokenRecord};
+use super::producer_record::{ProducerName, ProducerRecord};
 use super::records::{
-    self, ClusterRecord, DeltaRecord, LineageRecord, PlacementRecord, Record, SchemaRecord,
-    StatisticsRecord, TableRecord, ViewRecord, WorkerRecord, WriteRecord,
+    self, AbortRecord, ClusterRecord, DeltaRecord, LineageRecord, PlacementRecord, Record,
+    SchemaRecord, StatisticsRecord, TableRecord, ViewRecord, WorkerRecord, WriteRecord, WriteState,
 };
 use super::relation_name::RelationName;
 use super::state::CatalogState;
@@ -19,7 +21,10 @@ use super::table::{Table, View};
 #[derive(Debug)]
 pub(super) struct Draft {
     state: CatalogState,
+    /// All changes except that of the cluster record, which each transaction writes.
     changes: Vec<EntryChange>,
+    /// Says that there is something to commit, even if only the cluster record changed.
+    is_cluster_changed: bool,
 }
 
 /// A draft as it was before a change.
@@ -27,6 +32,7 @@ pub(super) struct Draft {
 pub(super) struct Savepoint {
     state: CatalogState,
     changes: usize,
+    is_cluster_changed: bool,
 }
 
 impl Draft {
@@ -35,6 +41,7 @@ impl Draft {
         Self {
             state: state.clone(),
             changes: Vec::new(),
+            is_cluster_changed: false,
         }
     }
 
@@ -43,6 +50,7 @@ impl Draft {
         Savepoint {
             state: self.state.clone(),
             changes: self.changes.len(),
+            is_cluster_changed: self.is_cluster_changed,
         }
     }
 
@@ -50,6 +58,7 @@ impl Draft {
     pub(super) fn roll_back(&mut self, savepoint: Savepoint) {
         self.state = savepoint.state;
         self.changes.truncate(savepoint.changes);
+        self.is_cluster_changed = savepoint.is_cluster_changed;
     }
 
     /// Returns the state of the catalog with all changes so far.
@@ -60,7 +69,7 @@ impl Draft {
     /// Returns the versions that the change relies on, and the changes to the store. Returns `None`
     /// if there is nothing to change.
     pub(super) fn transaction(&self) -> Result<Option<(Vec<ExpectedVersion>, Vec<EntryChange>)>> {
-        if self.changes.is_empty() {
+        if self.changes.is_empty() && !self.is_cluster_changed {
             return Ok(None);
         }
         let mut changes = self.changes.clone();
@@ -75,6 +84,7 @@ impl Draft {
     /// Returns the state of the catalog after the changes were committed as `version`.
     pub(super) fn into_state(mut self, version: u64) -> CatalogState {
         self.state.version = version;
+        self.state.update_snapshot();
         self.state
     }
 
@@ -86,8 +96,88 @@ impl Draft {
         TableId(take_next(&mut self.state.cluster.next_table))
     }
 
-    pub(super) fn next_write(&mut self) -> WriteId {
-        WriteId(take_next(&mut self.state.cluster.next_write))
+    /// Reserves numbers of writes. Returns the first one.
+    pub(super) fn reserve_writes(&mut self, count: u64) -> WriteId {
+        let first = self.state.cluster.next_write;
+        self.state.cluster.next_write += count;
+        self.mark_cluster_changed();
+        WriteId(first)
+    }
+
+    /// Records that a write was committed or aborted.
+    pub(super) fn decide(&mut self, write: WriteId) {
+        let cluster = &mut self.state.cluster;
+        let high = cluster.high.unwrap_or(WriteId(0));
+        if write > high {
+            let between = (WriteId(high.0 + 1), WriteId(write.0 - 1));
+            cluster.undecided.insert_range(between.0, between.1);
+            cluster.high = Some(write);
+        } else {
+            cluster.undecided.remove(write);
+        }
+        self.mark_cluster_changed();
+    }
+
+    /// Records that a write was committed.
+    pub(super) fn commit(&mut self, write: WriteId) {
+        self.state.cluster.commits += 1;
+        self.decide(write);
+    }
+
+    /// Records that workers may hold rows of failed writes, which are decided. `table` is the table
+    /// of the writes; `None` if there may be several.
+    pub(super) fn put_abort(
+        &mut self,
+        writes: WriteSet,
+        table: Option<TableId>,
+        workers: Vec<WorkerId>,
+    ) -> Result<()> {
+        // 0 means that no abort was heard of.
+        let next = &mut self.state.cluster.next_abort;
+        *next = (*next).max(1);
+        let record = AbortRecord {
+            number: take_next(next),
+            writes,
+            table,
+            workers,
+        };
+        self.changes.push(put(&record)?);
+        self.state
+            .aborts
+            .insert_mut(record.number, Arc::new(record));
+        Ok(())
+    }
+
+    pub(super) fn remove_abort(&mut self, number: u64) {
+        self.delete::<AbortRecord>(&AbortRecord::key_part(number));
+        self.state.aborts.remove_mut(&number);
+    }
+
+    /// Counts all writes that were reserved so far, and that are not committed, as failed.
+    pub(super) fn abort_all_undecided(&mut self) -> Result<()> {
+        let cluster = &mut self.state.cluster;
+        let last = WriteId(cluster.next_write - 1);
+        let mut undecided = std::mem::take(&mut cluster.undecided);
+        // In a catalog of an older release, the writes that are not committed have records.
+        let high = cluster.high.unwrap_or(last);
+        undecided.insert_range(WriteId(high.0 + 1), last);
+        cluster.high = Some(last);
+        self.mark_cluster_changed();
+        for write in self.state.former_writes.clone() {
+            let workers = match write.state {
+                WriteState::Aborted { pending } => pending,
+                WriteState::Open => self.state.workers.keys().copied().collect(),
+            };
+            self.delete::<WriteRecord>(&write.id.0.to_string());
+            let writes = WriteSet::of_range(write.id, write.id);
+            self.put_abort(writes, Some(write.table), workers)?;
+        }
+        self.state.former_writes.clear();
+        if undecided.is_empty() {
+            return Ok(());
+        }
+        let workers = self.state.workers.keys().copied().collect();
+        self.put_abort(undecided, None, workers)
     }
 
     pub(super) fn next_epoch(&mut self) -> u64 {
@@ -116,19 +206,17 @@ impl Draft {
     }
 
     /// Creates the key of session tokens if the cluster has none.
-    pub(super) fn put_token_key(&mut self) -> Result<()> {
+    pub(super) fn put_token_key(&mut self) {
         if self.state.cluster.token_key.is_none() {
             let key = hex::encode(Key::random().as_bytes());
             self.state.cluster.token_key = Some(key);
-            self.put_cluster()?;
+            self.mark_cluster_changed();
         }
-        Ok(())
     }
 
     /// Forces a commit even if only the cluster record changed.
-    pub(super) fn put_cluster(&mut self) -> Result<()> {
-        self.changes.push(put(&self.state.cluster)?);
-        Ok(())
+    pub(super) fn mark_cluster_changed(&mut self) {
+        self.is_cluster_changed = true;
     }
 
     pub(super) fn put_worker(&mut self, worker: &Arc<WorkerRecord>) -> Result<()> {
@@ -190,8 +278,8 @@ impl Draft {
         }
     }
 
-    /// Removes a table and its failed writes, whose rows no query can read any more. Also removes
-    /// the placement of the table if no other table uses it.
+    /// Removes a table, its producers, and its failed writes, whose rows no query can read any
+    /// more. Also removes the placement of the table if no other table uses it.
     pub(super) fn remove_table(&mut self, table: &Table) {
         let id = table.id();
         self.delete::<TableRecord>(&id.0.to_string());
@@ -200,16 +288,16 @@ impl Draft {
         if self.state.table_names.get(table.name()) == Some(&id) {
             self.state.table_names.remove_mut(table.name());
         }
-        let aborted: Vec<_> = self
-            .state
-            .writes
-            .values()
-            .filter(|write| write.table == id && write.state != records::WriteState::Open)
-            .map(|write| write.id)
-            .collect();
-        for write in aborted {
-            self.remove_write(write);
+        let aborts = self.state.aborts.values();
+        let aborts = aborts.filter(|abort| abort.table == Some(id));
+        for number in aborts.map(|abort| abort.number).collect::<Vec<_>>() {
+            self.remove_abort(number);
         }
+        let producers = self.state.producers.get(&id).cloned().unwrap_or_default();
+        for producer in producers.keys() {
+            self.delete::<ProducerRecord>(&ProducerRecord::key_part(id, producer));
+        }
+        self.state.producers.remove_mut(&id);
         if let Some(placement) = table.placement() {
             let shards = placement.shards;
             let is_used = |other: &Arc<Table>| {
@@ -221,6 +309,33 @@ impl Draft {
                 self.delete::<PlacementRecord>(&shards.to_string());
                 self.state.placements.remove_mut(&shards);
             }
+        }
+    }
+
+    pub(super) fn put_producer(&mut self, producer: ProducerRecord) -> Result<()> {
+        self.changes.push(put(&producer)?);
+        self.state.insert_producer(Arc::new(producer));
+        self.state.cluster.has_producers = true;
+        Ok(())
+    }
+
+    /// Notes for a table what the producers of another one have written.
+    pub(super) fn copy_producers(&mut self, from: TableId, to: TableId) -> Result<()> {
+        let producers = self.state.producers.get(&from).cloned().unwrap_or_default();
+        for producer in producers.values() {
+            self.put_producer(ProducerRecord {
+                table: to,
+                ..producer.as_ref().clone()
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove_producer(&mut self, table: TableId, producer: &ProducerName) {
+        self.delete::<ProducerRecord>(&ProducerRecord::key_part(table, producer));
+        if let Some(mut of_table) = self.state.producers.get(&table).cloned() {
+            of_table.remove_mut(producer);
+            self.state.producers.insert_mut(table, of_table);
         }
     }
 
@@ -312,17 +427,6 @@ impl Draft {
         Ok(())
     }
 
-    pub(super) fn put_write(&mut self, write: WriteRecord) -> Result<()> {
-        self.changes.push(put(&write)?);
-        self.state.writes.insert_mut(write.id, Arc::new(write));
-        Ok(())
-    }
-
-    pub(super) fn remove_write(&mut self, id: WriteId) {
-        self.delete::<WriteRecord>(&id.0.to_string());
-        self.state.writes.remove_mut(&id);
-    }
-
     fn delete<R: Record>(&mut self, name: &str) {
         self.changes.push(EntryChange::Delete {
             key: format!("{}{name}", R::PREFIX),
@@ -352,6 +456,10 @@ impl ClusterRecord {
             next_worker: 1,
             next_table: 1,
             next_write: 1,
+            high: Some(WriteId(0)),
+            undecided: WriteSet::default(),
+            commits: 0,
+            next_abort: 1,
             next_epoch: 1,
             token_key: None,
             secured: false,
@@ -359,6 +467,7 @@ impl ClusterRecord {
             incarnation: None,
             has_schemas: false,
             has_deltas: false,
+            has_producers: false,
         }
     }
 }

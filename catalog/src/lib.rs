@@ -6,12 +6,14 @@
 //! to the [`MetadataStore`]. Only then does the draft become the current state. Changes are decided
 //! one after another. Those that wait for the store meanwhile are committed together.
 //!
-//! The catalog decides which rows are visible. [`Catalog::begin_write`] gives a write its number,
-//! and adds the number to the excluded writes of [`CatalogState::snapshot`]. Workers store the rows
-//! under that number, and queries do not see them. [`Catalog::commit_write`] removes the number
-//! from the excluded writes, which makes the rows visible on all shards at once. The number of a
-//! failed write stays excluded until every worker has deleted the rows of the write.
+//! The catalog decides which rows are visible. [`Catalog::begin_write`] gives a write its number.
+//! Workers store the rows under that number, and queries do not see them:
+//! [`CatalogState::snapshot`] excludes all writes that are not decided yet.
+//! [`Catalog::commit_write`] makes the rows visible on all shards at once. The number of a failed
+//! write stays excluded until every worker has deleted the rows of the write.
 
+/// Aborts failed writes, and forgets them when their rows are deleted.
+mod aborts;
 /// Decides who may log in, and what they may do.
 pub mod access;
 /// Commits changes that wait at the same time together.
@@ -31,12 +33,18 @@ mod lineage;
 mod name;
 /// Guards a write that is open until it is committed or aborted.
 mod open_write;
+/// Represents what a producer has written to a table.
+mod producer_record;
+/// Keeps track of the batches of producers, so that each batch is applied once.
+mod producers;
 /// Defines the records that the catalog keeps in its store: one JSON record per key.
 mod records;
 /// Implements the embedded metadata store: one file in the gateway's data directory.
 mod redb_store;
 /// Represents the names of tables, views and saved queries.
 mod relation_name;
+/// Describes how long the rows of a table are kept.
+mod retention;
 /// Creates and drops schemas, and decides who may see them and create objects in them.
 mod schemas;
 /// Computes the shard of a row: the only place that turns a key into a shard number.
@@ -64,18 +72,23 @@ mod tests;
 mod views;
 /// Keeps the list of workers.
 mod workers;
+/// Gives out the numbers of writes.
+mod write_numbers;
 /// Computes what a write adds to its table, from the answers of the workers that took its rows.
 mod write_summary;
-/// Opens and commits writes, aborts failed ones, and forgets them when their rows are deleted.
+/// Opens, commits and aborts writes.
 mod writes;
 
 pub use declarations::{Constraint, ConstraintKind, Declarations, ForeignKey, ReferentialAction};
 pub use definition::{DefinitionKind, IfExists, TableDefinition};
 pub use lineage::LineageVerdict;
 pub use open_write::OpenWrite;
+pub use producer_record::{BatchContent, DecidedBatch, ProducerName, ProducerRecord};
+pub use producers::{ProducerBatches, ProducerWindows, sequence_gap};
 pub use records::{QueryParameter, SchemaRecord, TableKind, WorkerRecord, format_parameters};
 pub use redb_store::RedbStore;
 pub use relation_name::{PUBLIC_SCHEMA, RelationName, TEMPORARY_SCHEMA};
+pub use retention::Retention;
 pub use state::CatalogState;
 pub use statistics::{ColumnStatistics, ShardStatistics, TableStatistics};
 pub use store::{
@@ -92,9 +105,11 @@ use volary_flight_proto::ids::ClusterId;
 use volary_flight_proto::seal::Key;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use aborts::DeletedThrough;
 use committer::{Committer, shutdown_error};
 use draft::Draft;
 use records::ClusterRecord;
+use write_numbers::WriteNumbers;
 
 /// The catalog. Clones share the same state and store.
 #[derive(Debug, Clone)]
@@ -106,7 +121,8 @@ pub struct Catalog {
 #[derive(Debug)]
 struct Inner {
     committer: Committer,
-    deletion_reports: writes::DeletionReports,
+    write_numbers: WriteNumbers,
+    deleted_through: DeletedThrough,
 }
 
 impl Catalog {
@@ -140,18 +156,20 @@ impl Catalog {
         let catalog = Self {
             inner: Arc::new(Inner {
                 committer: Committer::new(store, state),
-                deletion_reports: writes::DeletionReports::default(),
+                write_numbers: WriteNumbers::default(),
+                deleted_through: DeletedThrough::default(),
             }),
             temporary_limits: TemporaryLimits::default(),
         };
+        // Without this change, the gateway cannot start.
         catalog
-            .change(move |draft| {
+            .change_with_ballast(move |draft| {
                 if is_new {
-                    draft.put_cluster()?;
+                    draft.mark_cluster_changed();
                 }
-                draft.put_token_key()?;
+                draft.put_token_key();
                 lineage::begin_incarnation(draft)?;
-                writes::abort_all_open(draft)?;
+                aborts::abort_all_undecided(draft)?;
                 temporary::drop_all(draft);
                 Ok(())
             })
@@ -170,8 +188,26 @@ impl Catalog {
         &self,
         decide: impl Fn(&mut Draft) -> Result<T> + Send + Sync + 'static,
     ) -> Result<T> {
+        self.run_change(decide, false).await
+    }
+
+    /// Makes a change like [`Self::change`]. If the disk is full, the store may use its ballast for
+    /// it. This is for changes that remove something, or without which a node does not serve.
+    async fn change_with_ballast<T: Send + 'static>(
+        &self,
+        decide: impl Fn(&mut Draft) -> Result<T> + Send + Sync + 'static,
+    ) -> Result<T> {
+        self.run_change(decide, true).await
+    }
+
+    async fn run_change<T: Send + 'static>(
+        &self,
+        decide: impl Fn(&mut Draft) -> Result<T> + Send + Sync + 'static,
+        may_use_ballast: bool,
+    ) -> Result<T> {
         let inner = Arc::clone(&self.inner);
-        let task = tokio::spawn(async move { inner.committer.change(decide).await });
+        let change = async move { inner.committer.change(decide, may_use_ballast).await };
+        let task = tokio::spawn(change);
         task.await.unwrap_or_else(|source| {
             Err(if source.is_cancelled() {
                 shutdown_error()

@@ -3,7 +3,6 @@
 //! catalog knows, too. [`Lineage`] explains incarnations.
 
 use uuid::Uuid;
-use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::lineage::{Incarnation, Lineage};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
@@ -21,16 +20,13 @@ const MAX_INCARNATIONS: usize = 1000;
 pub enum LineageVerdict {
     /// The worker may adopt this lineage.
     Adopt(Lineage),
-    /// The worker has rows of writes from `from_write` on that this catalog has not given out, or
-    /// has given out again. An operator has agreed to lose these rows.
+    /// The worker has rows of failed writes, or of writes from `from_write` on, that may have been
+    /// committed in a history that this catalog does not know. An operator has agreed to lose these
+    /// rows.
     SetAside(Lineage),
     /// The worker has such rows, and nobody has agreed to lose them. The catalog is older than the
     /// worker's rows, or has another history.
-    Conflict {
-        /// The first write after the last incarnation that the catalog and the worker have in
-        /// common.
-        from_write: WriteId,
-    },
+    Conflict,
 }
 
 /// Begins a new incarnation. The previous incarnation is forgotten if it gave out no write, because
@@ -45,6 +41,7 @@ pub(super) fn begin_incarnation(draft: &mut Draft) -> Result<()> {
         id: new_incarnation_id(),
         first_write,
         recovered: std::mem::take(&mut lineage.recovers),
+        base_commits: Some(draft.state().commits()),
     });
     let surplus = lineage.incarnations.len().saturating_sub(MAX_INCARNATIONS);
     lineage.incarnations.drain(..surplus);
@@ -63,7 +60,7 @@ impl Catalog {
     /// # Errors
     /// The errors of the store.
     pub async fn recover(&self) -> Result<()> {
-        self.change(|draft| {
+        self.change_with_ballast(|draft| {
             let mut lineage = draft.state().lineage.as_ref().clone();
             lineage.recovers = true;
             draft.put_lineage(lineage)
@@ -84,12 +81,18 @@ impl CatalogState {
             incarnation: last.id,
             ancestor: before.map_or(0, |before| incarnations[before].id),
             from_write: last.first_write,
+            base_commits: last.base_commits,
         }
     }
 
-    /// Returns the verdict on a worker that knows these incarnations, oldest first, and that has
-    /// rows of writes up to `max_write`.
-    pub fn judge_lineage(&self, known: &[Incarnation], max_write: u64) -> LineageVerdict {
+    /// Returns the verdict on a worker that knows these incarnations, oldest first, has rows of
+    /// writes up to `max_write`, and has heard of `heard_commits` committed writes.
+    pub fn judge_lineage(
+        &self,
+        known: &[Incarnation],
+        max_write: u64,
+        heard_commits: u64,
+    ) -> LineageVerdict {
         let ours = &self.lineage.incarnations;
         let position_of = |id: u32| ours.iter().position(|own| own.id == id);
         let common = known
@@ -108,12 +111,14 @@ impl CatalogState {
             (Some(own), Some(their)) => own.min(their),
             (own, their) => own.or(their).unwrap_or(self.cluster.next_write),
         };
+        let base_commits = ours.get(own_next).and_then(|next| next.base_commits);
         let lineage = Lineage {
             ancestor,
             from_write,
+            base_commits,
             ..self.lineage()
         };
-        if max_write < from_write {
+        if max_write < from_write && lineage.has_all_commits(heard_commits) {
             return LineageVerdict::Adopt(lineage);
         }
         let was_recovered = ours.iter().skip(own_next).any(|own| own.recovered);
@@ -125,9 +130,7 @@ impl CatalogState {
         if was_recovered && (is_forked || is_recovering) {
             LineageVerdict::SetAside(lineage)
         } else {
-            LineageVerdict::Conflict {
-                from_write: WriteId(from_write),
-            }
+            LineageVerdict::Conflict
         }
     }
 
@@ -163,6 +166,7 @@ mod tests {
             id: *id,
             first_write: *first_write,
             recovered: *recovered,
+            base_commits: None,
         };
         state.lineage = std::sync::Arc::new(LineageRecord {
             incarnations: incarnations.iter().map(record).collect(),
@@ -184,6 +188,7 @@ mod tests {
             incarnation,
             ancestor,
             from_write,
+            base_commits: None,
         }
     }
 
@@ -193,32 +198,39 @@ mod tests {
         assert_eq!(state.lineage(), lineage(30, 20, 9));
         let behind = known(&[(10, 1)]);
         let follows = LineageVerdict::Adopt(lineage(30, 10, 4));
-        assert_eq!(state.judge_lineage(&behind, 3), follows);
+        assert_eq!(state.judge_lineage(&behind, 3, 0), follows);
         // The worker has a write that this catalog gave out only in an incarnation that the worker
         // does not know.
-        let from_write = WriteId(4);
-        let conflicts = LineageVerdict::Conflict { from_write };
-        assert_eq!(state.judge_lineage(&behind, 4), conflicts);
+        let conflicts = LineageVerdict::Conflict;
+        assert_eq!(state.judge_lineage(&behind, 4, 0), conflicts);
         // One worker is new, and another one has rows from before there were incarnations.
         let follows = LineageVerdict::Adopt(lineage(30, 0, 1));
-        assert_eq!(state.judge_lineage(&[], 0), follows);
-        let from_write = WriteId(1);
-        assert_eq!(
-            state.judge_lineage(&[], 3),
-            LineageVerdict::Conflict { from_write }
-        );
+        assert_eq!(state.judge_lineage(&[], 0, 0), follows);
+        assert_eq!(state.judge_lineage(&[], 3, 0), LineageVerdict::Conflict);
+    }
+
+    #[test]
+    fn a_copy_of_a_running_catalog_is_older_than_the_commits_that_a_worker_has_heard_of() {
+        let mut restored = state(&[(10, 1, false), (20, 4097, false)], 4097);
+        let lineage = std::sync::Arc::make_mut(&mut restored.lineage);
+        lineage.incarnations[1].base_commits = Some(7);
+        let known = known(&[(10, 1)]);
+        // The numbers of the lost writes are among those that the copy had reserved.
+        let conflict = restored.judge_lineage(&known, 12, 8);
+        assert_eq!(conflict, LineageVerdict::Conflict);
+        let follows = restored.judge_lineage(&known, 12, 7);
+        assert!(matches!(follows, LineageVerdict::Adopt(_)), "{follows:?}");
     }
 
     #[test]
     fn a_fork_is_where_either_side_went_on() {
         // This catalog went on from write 6, and the worker's incarnation went on from write 4.
         let forked = known(&[(10, 1), (25, 4)]);
-        let from_write = WriteId(4);
-        let conflict = LineageVerdict::Conflict { from_write };
+        let conflict = LineageVerdict::Conflict;
         let restored = [(10, 1, false), (30, 6, false)];
-        assert_eq!(state(&restored, 7).judge_lineage(&forked, 5), conflict);
+        assert_eq!(state(&restored, 7).judge_lineage(&forked, 5, 0), conflict);
         assert_eq!(
-            state(&restored, 7).judge_lineage(&forked, 3),
+            state(&restored, 7).judge_lineage(&forked, 3, 0),
             LineageVerdict::Adopt(lineage(30, 10, 4))
         );
     }
@@ -228,14 +240,12 @@ mod tests {
         let forked = known(&[(10, 1), (25, 4)]);
         let recovered = state(&[(10, 1, false), (30, 4, true), (40, 8, false)], 9);
         let sets_aside = LineageVerdict::SetAside(lineage(40, 10, 4));
-        assert_eq!(recovered.judge_lineage(&forked, 5), sets_aside);
+        assert_eq!(recovered.judge_lineage(&forked, 5, 0), sets_aside);
         // Long after the recovery, the worker's list may be an old copy.
-        let from_write = WriteId(4);
-        let conflict = LineageVerdict::Conflict { from_write };
-        assert_eq!(recovered.judge_lineage(&known(&[(10, 1)]), 5), conflict);
+        let conflict = LineageVerdict::Conflict;
+        assert_eq!(recovered.judge_lineage(&known(&[(10, 1)]), 5, 0), conflict);
         let before = state(&[(5, 1, true), (10, 2, false), (30, 4, false)], 9);
-        let from_write = WriteId(4);
-        let conflict = LineageVerdict::Conflict { from_write };
-        assert_eq!(before.judge_lineage(&forked, 5), conflict);
+        let conflict = LineageVerdict::Conflict;
+        assert_eq!(before.judge_lineage(&forked, 5, 0), conflict);
     }
 }

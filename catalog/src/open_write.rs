@@ -1,5 +1,5 @@
 use tokio::runtime::Handle;
-use volary_flight_proto::ids::WriteId;
+use volary_flight_proto::ids::{TableId, WriteId};
 
 use super::Catalog;
 
@@ -9,6 +9,8 @@ use super::Catalog;
 #[must_use = "the write is aborted when this is dropped"]
 pub struct OpenWrite {
     id: WriteId,
+    /// The table that the write adds rows to. `None` while the table is being created.
+    table: Option<TableId>,
     /// The catalog. `None` after the write was taken over.
     catalog: Option<Catalog>,
     runtime: Handle,
@@ -16,12 +18,19 @@ pub struct OpenWrite {
 
 impl OpenWrite {
     /// Creates the guard. Must be called within a runtime, which later runs the abort.
-    pub(super) fn new(catalog: Catalog, id: WriteId) -> Self {
+    pub(super) fn new(catalog: Catalog, id: WriteId, table: Option<TableId>) -> Self {
         Self {
             id,
+            table,
             catalog: Some(catalog),
             runtime: Handle::current(),
         }
+    }
+
+    /// Sets the table that the write adds rows to.
+    pub(super) fn with_table(mut self, table: TableId) -> Self {
+        self.table = Some(table);
+        self
     }
 
     /// Returns the number of the write. From now on the caller must commit or abort it.
@@ -36,9 +45,9 @@ impl Drop for OpenWrite {
         let Some(catalog) = self.catalog.take() else {
             return;
         };
-        let write = self.id;
+        let (write, table) = (self.id, self.table);
         self.runtime.spawn(async move {
-            let _was_open = catalog.abort_write_with_retries(write).await;
+            let _was_open = catalog.abort_write_with_retries(write, table).await;
         });
     }
 }

@@ -6,13 +6,14 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
+use volary_flight_proto::write_set::WriteSet;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::declarations::Declarations;
 use super::relation_name::RelationName;
 
 /// The newest format of records. It grows only with a change that an older release must not ignore.
-pub(super) const NEWEST_FORMAT: u32 = 8;
+pub(super) const NEWEST_FORMAT: u32 = 10;
 
 /// The format that the first release reads.
 const FIRST_FORMAT: u32 = 1;
@@ -39,6 +40,15 @@ pub(super) const SEVENTH_FORMAT: u32 = 7;
 
 /// The format of a catalog with deltas of statistics. An older release would ignore them.
 const EIGHTH_FORMAT: u32 = 8;
+
+/// The format of a catalog that reserves numbers of writes in advance. An older release would take
+/// writes for committed that are not.
+const NINTH_FORMAT: u32 = 9;
+
+/// The format of a catalog with producers, and of tables whose rows expire. An older release would
+/// keep the producers of tables that it drops, would apply batches a second time, and would return
+/// rows that have expired.
+pub(super) const TENTH_FORMAT: u32 = 10;
 
 /// A record, and the key that it is stored under.
 pub(super) trait Record: Serialize + DeserializeOwned {
@@ -71,7 +81,8 @@ pub(super) struct ClusterRecord {
     pub(super) next_worker: u64,
     /// The id of the next table.
     pub(super) next_table: u64,
-    /// The id of the next write.
+    /// The first write that is not reserved yet. A gateway reserves many numbers at a time, and
+    /// gives them out without asking the store.
     pub(super) next_write: u64,
     /// The epoch of the next placement.
     pub(super) next_epoch: u64,
@@ -96,6 +107,23 @@ pub(super) struct ClusterRecord {
     /// it must refuse this record.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_deltas: bool,
+    /// Says whether a write has added the record of a producer. An older release ignores these
+    /// records, so it must refuse this record.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_producers: bool,
+    /// The highest write that was committed or aborted. `None` in a catalog of an older release, in
+    /// which all writes without a record were committed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) high: Option<WriteId>,
+    /// The writes up to `high` that are neither committed nor aborted.
+    #[serde(default, skip_serializing_if = "WriteSet::is_empty")]
+    pub(super) undecided: WriteSet,
+    /// Number of writes that were committed since the catalog reserves numbers.
+    #[serde(default)]
+    pub(super) commits: u64,
+    /// The number of the next abort.
+    #[serde(default)]
+    pub(super) next_abort: u64,
 }
 
 /// The incarnations of the catalog. Each start of a gateway is one.
@@ -122,6 +150,10 @@ pub(super) struct IncarnationRecord {
     /// writes that the catalog did not know.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) recovered: bool,
+    /// Number of writes that had been committed when the incarnation began. `None` if an earlier
+    /// release began it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) base_commits: Option<u64>,
 }
 
 /// A worker that has joined at least once.
@@ -354,7 +386,21 @@ pub(crate) struct PlacementRecord {
     pub(crate) epoch: u64,
 }
 
-/// A write that is not committed.
+/// Writes that failed, and whose rows some workers may still hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct AbortRecord {
+    /// The number of the abort.
+    pub(super) number: u64,
+    /// The writes.
+    pub(super) writes: WriteSet,
+    /// The table that the writes added rows to. `None` if there may be several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) table: Option<TableId>,
+    /// The workers that may have got rows of the writes.
+    pub(super) workers: Vec<WorkerId>,
+}
+
+/// A write that is not committed, in a catalog of an older release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct WriteRecord {
     /// The number of the write.
@@ -440,6 +486,25 @@ impl Record for SchemaRecord {
     }
 }
 
+impl Record for AbortRecord {
+    const PREFIX: &'static str = "abort/";
+
+    fn name(&self) -> String {
+        Self::key_part(self.number)
+    }
+
+    fn format(&self) -> u32 {
+        NINTH_FORMAT
+    }
+}
+
+impl AbortRecord {
+    /// Returns the part of the key after the prefix. The keys are in the order of the numbers.
+    pub(super) fn key_part(number: u64) -> String {
+        format!("{number:020}")
+    }
+}
+
 impl Record for DeltaRecord {
     const PREFIX: &'static str = "statistics_delta/";
 
@@ -468,7 +533,11 @@ impl Record for ClusterRecord {
     }
 
     fn format(&self) -> u32 {
-        if self.has_deltas {
+        if self.has_producers {
+            TENTH_FORMAT
+        } else if self.high.is_some() {
+            NINTH_FORMAT
+        } else if self.has_deltas {
             EIGHTH_FORMAT
         } else if self.has_schemas {
             SEVENTH_FORMAT
@@ -491,6 +560,7 @@ impl Record for TableRecord {
 
     fn format(&self) -> u32 {
         match self.kind {
+            _ if self.declarations.retention.is_some() => TENTH_FORMAT,
             _ if !self.name.is_in_public() => SEVENTH_FORMAT,
             _ if self.declarations.change_writes() => SIXTH_FORMAT,
             _ if self.replaces => SECOND_FORMAT,

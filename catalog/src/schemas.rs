@@ -90,7 +90,7 @@ impl Catalog {
         by: &Arc<Rights>,
     ) -> Result<Option<Vec<Arc<Table>>>> {
         let by = Arc::clone(by);
-        self.change(move |draft| {
+        self.change_with_ballast(move |draft| {
             let by = draft.state().access.current_rights(&by)?;
             let mut dropped: Option<Vec<_>> = None;
             for name in &names {

@@ -5,13 +5,15 @@ use rpds::RedBlackTreeMapSync;
 use volary_flight_proto::ids::{ClusterId, TableId, WorkerId, WriteId};
 use volary_flight_proto::seal::Key;
 use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::write_set::WriteSet;
 use volary_flight_proto::{Error, Result, SqlState};
 
 use super::access::{Access, PrincipalRecord, Privilege, Rights, TokenRecord};
+use super::producer_record::{ProducerRecord, TableProducers};
 use super::records::{
-    self, ClusterRecord, DeltaRecord, LineageRecord, PlacementRecord, Record, SchemaRecord,
-    StatisticsRecord, TableKind, TableRecord, TableState, ViewRecord, WorkerRecord, WriteRecord,
-    WriteState,
+    self, AbortRecord, ClusterRecord, DeltaRecord, LineageRecord, PlacementRecord, Record,
+    SchemaRecord, StatisticsRecord, TableKind, TableRecord, TableState, ViewRecord, WorkerRecord,
+    WriteRecord,
 };
 use super::relation_name::RelationName;
 use super::statistics::{TableDelta, TableStatistics};
@@ -45,9 +47,15 @@ pub struct CatalogState {
     /// The schemas that users have created, by name. The schema `public` has no record.
     pub(super) schemas: RedBlackTreeMapSync<String, Arc<SchemaRecord>>,
     pub(super) placements: RedBlackTreeMapSync<u32, Arc<PlacementRecord>>,
-    pub(super) writes: RedBlackTreeMapSync<WriteId, Arc<WriteRecord>>,
+    /// The failed writes whose rows some workers may still hold, by the number of their abort.
+    pub(super) aborts: RedBlackTreeMapSync<u64, Arc<AbortRecord>>,
+    /// The writes that an older release has left. The first change turns them into aborts.
+    pub(super) former_writes: Vec<WriteRecord>,
+    snapshot: Snapshot,
     /// What the store has of the statistics of each table.
     pub(super) statistics_logs: RedBlackTreeMapSync<TableId, StatisticsLog>,
+    /// The producers of each table that has any.
+    pub(super) producers: RedBlackTreeMapSync<TableId, TableProducers>,
 }
 
 impl CatalogState {
@@ -94,8 +102,14 @@ impl CatalogState {
                 .insert_mut(placement.shards, Arc::new(placement));
         }
         for (key, value) in records_of_kind::<WriteRecord>(entries) {
-            let write: WriteRecord = records::decode(key, value)?;
-            state.writes.insert_mut(write.id, Arc::new(write));
+            state.former_writes.push(records::decode(key, value)?);
+        }
+        for (key, value) in records_of_kind::<AbortRecord>(entries) {
+            let abort: AbortRecord = records::decode(key, value)?;
+            state.aborts.insert_mut(abort.number, Arc::new(abort));
+        }
+        for (key, value) in records_of_kind::<ProducerRecord>(entries) {
+            state.insert_producer(Arc::new(records::decode(key, value)?));
         }
         for (key, value) in records_of_kind::<ViewRecord>(entries) {
             let view = View::from_record(records::decode(key, value)?)?;
@@ -136,6 +150,7 @@ impl CatalogState {
                 Arc::new(statistics),
             )?));
         }
+        state.update_snapshot();
         Ok(Some(state))
     }
 
@@ -154,8 +169,11 @@ impl CatalogState {
             views: RedBlackTreeMapSync::default(),
             schemas: RedBlackTreeMapSync::default(),
             placements: RedBlackTreeMapSync::default(),
-            writes: RedBlackTreeMapSync::default(),
+            aborts: RedBlackTreeMapSync::default(),
+            former_writes: Vec::new(),
+            snapshot: Snapshot::default(),
             statistics_logs: RedBlackTreeMapSync::default(),
+            producers: RedBlackTreeMapSync::default(),
         })
     }
 
@@ -181,6 +199,13 @@ impl CatalogState {
                 .insert_mut(table.name().clone(), table.id());
         }
         self.tables.insert_mut(table.id(), table);
+    }
+
+    pub(super) fn insert_producer(&mut self, producer: Arc<ProducerRecord>) {
+        let table = producer.table;
+        let mut of_table = self.producers.get(&table).cloned().unwrap_or_default();
+        of_table.insert_mut(producer.producer.clone(), producer);
+        self.producers.insert_mut(table, of_table);
     }
 
     /// Returns the id of the cluster.
@@ -353,20 +378,43 @@ impl CatalogState {
 
     /// Returns the snapshot of a query that starts now: it sees exactly the committed writes.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            high: self.cluster.next_write.saturating_sub(1),
-            excluded: self.writes.keys().map(|write| write.0).collect(),
-        }
+        self.snapshot.clone()
     }
 
-    /// Returns the failed writes whose rows this worker may still hold, ascending.
-    pub fn aborted_writes_of(&self, worker: WorkerId) -> impl Iterator<Item = WriteId> {
-        self.writes
-            .values()
-            .filter_map(move |write| match &write.state {
-                WriteState::Aborted { pending } if pending.contains(&worker) => Some(write.id),
-                WriteState::Aborted { .. } | WriteState::Open => None,
-            })
+    /// Computes the snapshot anew after writes were decided or aborts were forgotten.
+    pub(super) fn update_snapshot(&mut self) {
+        let mut excluded = self.cluster.undecided.clone();
+        for abort in self.aborts.values() {
+            excluded.insert_all(&abort.writes);
+        }
+        let reserved = WriteId(self.cluster.next_write.saturating_sub(1));
+        self.snapshot = Snapshot::new(self.cluster.high.unwrap_or(reserved), &excluded);
+    }
+
+    /// Returns whether a write is neither committed nor aborted.
+    pub(super) fn is_undecided(&self, write: WriteId) -> bool {
+        self.cluster.high.is_some_and(|high| write > high) || self.cluster.undecided.contains(write)
+    }
+
+    /// Returns the failed writes whose rows this worker may still hold.
+    pub fn aborted_writes_of(&self, worker: WorkerId) -> WriteSet {
+        let mut writes = WriteSet::default();
+        for abort in self.aborts.values() {
+            if abort.workers.contains(&worker) {
+                writes.insert_all(&abort.writes);
+            }
+        }
+        writes
+    }
+
+    /// Returns the number of the last abort. It is 0 if there was none.
+    pub fn last_abort(&self) -> u64 {
+        self.cluster.next_abort.saturating_sub(1)
+    }
+
+    /// Returns the number of writes that were committed.
+    pub fn commits(&self) -> u64 {
+        self.cluster.commits
     }
 
     /// Checks that these rights include a privilege on a table or view.

@@ -26,6 +26,19 @@ pub trait MetadataStore: Debug + Send + Sync {
         expected: Vec<ExpectedVersion>,
         changes: Vec<EntryChange>,
     ) -> Result<u64, CommitError>;
+
+    /// Makes `changes` like [`Self::commit`]. If the disk is full, the store uses space that it
+    /// keeps for that, if it keeps any.
+    ///
+    /// # Errors
+    /// Those of [`Self::commit`].
+    async fn commit_with_ballast(
+        &self,
+        expected: Vec<ExpectedVersion>,
+        changes: Vec<EntryChange>,
+    ) -> Result<u64, CommitError> {
+        self.commit(expected, changes).await
+    }
 }
 
 /// Everything that a store holds.

@@ -13,6 +13,7 @@ use super::records::{
     damaged, format_parameters,
 };
 use super::relation_name::{PUBLIC_SCHEMA, RelationName};
+use super::retention::Retention;
 use super::statistics::TableStatistics;
 use super::{encoding, now_ms};
 
@@ -97,6 +98,11 @@ impl Table {
         &self.record.declarations
     }
 
+    /// Returns how long the rows of the table are kept. Returns `None` if they are kept for ever.
+    pub fn retention(&self) -> Option<&Retention> {
+        self.record.declarations.retention.as_ref()
+    }
+
     /// Returns the same table with other declarations.
     pub(super) fn with_declarations(&self, declarations: Declarations) -> Self {
         let mut record = self.record.as_ref().clone();
@@ -105,6 +111,14 @@ impl Table {
             record: Arc::new(record),
             ..self.clone()
         }
+    }
+
+    /// Returns a table without rows that has the same definition, owner and workers, and this id.
+    pub(super) fn emptied(&self, id: TableId) -> Result<Self> {
+        let mut record = self.record.as_ref().clone();
+        record.id = id;
+        let statistics = TableStatistics::empty(self.shards(), self.schema.fields().len());
+        Self::new(record, self.placement.clone(), Arc::new(statistics))
     }
 
     /// Returns how the rows of the table are distributed.
@@ -176,6 +190,11 @@ impl Table {
             (placement, other) => placement.is_none() && other.is_none(),
         };
         has_same_workers && self.id() == other.id() && self.record.kind == other.record.kind
+    }
+
+    /// Returns whether the rows of `other` are kept as long.
+    pub fn has_same_retention(&self, other: &Self) -> bool {
+        self.retention() == other.retention()
     }
 
     /// Returns the description that a worker needs to keep rows of the table.

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use volary_flight_proto::ids::{TableId, WorkerId};
+use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use super::access::{GrantObject, Rights};
@@ -9,9 +9,7 @@ use super::declarations::Declarations;
 use super::definition::{DefinitionKind, IfExists, TableDefinition};
 use super::draft::Draft;
 use super::open_write::OpenWrite;
-use super::records::{
-    PlacementRecord, TableKind, TableRecord, TableState, WriteRecord, WriteState,
-};
+use super::records::{PlacementRecord, TableKind, TableRecord, TableState};
 use super::relation_name::RelationName;
 use super::state::CatalogState;
 use super::statistics::TableStatistics;
@@ -57,9 +55,7 @@ impl Catalog {
             check_name_is_free(draft, &definition.name)?;
             let owner = owner_of_new_table(replaced.as_deref(), &by);
             limits.check_room(draft.state(), &definition.name, owner.as_deref())?;
-            let table = new_table(draft, &definition, &live, owner, |_, _| {
-                Ok(InitialState::LIVE)
-            })?;
+            let table = new_table(draft, &definition, &live, owner, InitialState::LIVE)?;
             Ok(Some(table))
         })
         .await
@@ -80,7 +76,7 @@ impl Catalog {
     ) -> Result<(Arc<Table>, OpenWrite)> {
         definition.check()?;
         let (live, by, limits) = (live.to_vec(), Arc::clone(by), self.temporary_limits);
-        let change = move |draft: &mut Draft| {
+        let create = move |draft: &mut Draft, write| {
             let by = draft.state().access.current_rights(&by)?;
             draft.state().check_create(&definition.name, &by)?;
             let former = draft.state().table(&definition.name).cloned();
@@ -92,22 +88,13 @@ impl Catalog {
             let replaces = replaced.is_some();
             let owner = owner_of_new_table(replaced.as_deref(), &by);
             limits.check_room(draft.state(), &definition.name, owner.as_deref())?;
-            let write = draft.next_write();
-            let table = new_table(draft, &definition, &live, owner, |draft, table| {
-                draft.put_write(WriteRecord {
-                    id: write,
-                    table,
-                    table_name: definition.name.to_string(),
-                    state: WriteState::Open,
-                })?;
-                Ok(InitialState {
-                    state: TableState::Creating(write),
-                    is_replacement: replaces,
-                })
-            })?;
-            Ok((table, write))
+            let initial = InitialState {
+                state: TableState::Creating(write),
+                is_replacement: replaces,
+            };
+            new_table(draft, &definition, &live, owner, initial)
         };
-        self.open_write(change).await
+        self.open_first_write(create).await
     }
 
     /// Drops tables, all of them or none. No statement that starts from now on finds them, and
@@ -125,7 +112,7 @@ impl Catalog {
         by: &Arc<Rights>,
     ) -> Result<Vec<Arc<Table>>> {
         let by = Arc::clone(by);
-        self.change(move |draft| {
+        self.change_with_ballast(move |draft| {
             let by = draft.state().access.current_rights(&by)?;
             let mut dropped = Vec::new();
             for name in &names {
@@ -149,6 +136,53 @@ impl Catalog {
 }
 
 impl Catalog {
+    /// Removes all rows of tables, of all tables or none. Each table is replaced by an empty one
+    /// with the same definition, rights and workers. So queries that run already and writes that
+    /// are not committed yet find that their table is gone. Returns the former tables, without
+    /// those that do not exist if `if_exists` is set. `by` holds the rights of the user who runs
+    /// the statement.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` if a table does not exist, `INVALID_ARGUMENT` if a name is that of a view or a
+    /// saved query, `PERMISSION_DENIED` if a table belongs to somebody else, and the errors of the
+    /// store.
+    pub async fn truncate_tables(
+        &self,
+        names: BTreeSet<RelationName>,
+        if_exists: bool,
+        by: &Arc<Rights>,
+    ) -> Result<Vec<Arc<Table>>> {
+        let by = Arc::clone(by);
+        self.change_with_ballast(move |draft| {
+            let by = draft.state().access.current_rights(&by)?;
+            let mut emptied = Vec::new();
+            for name in &names {
+                let state = draft.state();
+                let Some(table) = state.visible_table(name, &by).cloned() else {
+                    match state.visible_view(name, &by) {
+                        Some(_) => {
+                            return Err(Error::invalid(format!(
+                                "{name} is not a table; only tables have rows that can be removed"
+                            )));
+                        }
+                        None if if_exists => continue,
+                        None => return Err(state.no_such_table(name, &by)),
+                    }
+                };
+                by.check_owner(name, table.owner())?;
+                let empty = table.emptied(draft.next_table())?;
+                // Batches that were applied before are not applied again.
+                draft.copy_producers(table.id(), empty.id())?;
+                // The placement stays, because it is in use all the time.
+                draft.put_table(&Arc::new(empty))?;
+                draft.remove_table(&table);
+                emptied.push(table);
+            }
+            Ok(emptied)
+        })
+        .await
+    }
+
     /// Changes the defaults, constraints or comments of a table. `alter` returns the new ones. `by`
     /// holds the rights of the user who runs the statement.
     ///
@@ -208,6 +242,7 @@ fn owner_of_new_table(replaced: Option<&Table>, by: &Rights) -> Option<String> {
 }
 
 /// The state that a new table begins in.
+#[derive(Clone, Copy)]
 struct InitialState {
     state: TableState,
     is_replacement: bool,
@@ -225,7 +260,7 @@ fn new_table(
     definition: &TableDefinition,
     live: &[WorkerId],
     owner: Option<String>,
-    begin: impl FnOnce(&mut Draft, TableId) -> Result<InitialState>,
+    initial: InitialState,
 ) -> Result<Arc<Table>> {
     if live.is_empty() {
         return Err(Error::unavailable(format!(
@@ -247,10 +282,6 @@ fn new_table(
     };
     let id = draft.next_table();
     let fields = definition.schema.fields();
-    let InitialState {
-        state,
-        is_replacement: replaces,
-    } = begin(draft, id)?;
     let record = TableRecord {
         id,
         name: definition.name.clone(),
@@ -261,8 +292,8 @@ fn new_table(
             .collect(),
         kind,
         sort_key: definition.effective_sort_key(),
-        state,
-        replaces,
+        state: initial.state,
+        replaces: initial.is_replacement,
         owner,
         created_at_ms: now_ms(),
         declarations: definition.declarations.clone(),

@@ -131,7 +131,7 @@ impl Catalog {
     /// # Errors
     /// The errors of the store.
     pub async fn drop_temporary(&self, sessions: BTreeSet<SessionId>) -> Result<Vec<Arc<Table>>> {
-        self.change(move |draft| {
+        self.change_with_ballast(move |draft| {
             Ok(drop_if(draft, |name, _| {
                 name.session()
                     .is_some_and(|session| sessions.contains(&session))

@@ -97,7 +97,7 @@ impl Catalog {
         by: &Arc<Rights>,
     ) -> Result<usize> {
         let by = Arc::clone(by);
-        self.change(move |draft| {
+        self.change_with_ballast(move |draft| {
             let by = draft.state().access.current_rights(&by)?;
             let mut dropped = 0;
             for name in &names {

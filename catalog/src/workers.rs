@@ -21,7 +21,7 @@ impl Catalog {
     ) -> Result<Arc<WorkerRecord>> {
         let (address, version) = (address.to_owned(), version.to_owned());
         let zone = zone.map(str::to_owned);
-        self.change(move |draft| {
+        self.change_with_ballast(move |draft| {
             let (id, joined_at_ms) = match existing {
                 None => (draft.next_worker(), now_ms()),
                 Some(id) => {

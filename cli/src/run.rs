@@ -5,7 +5,7 @@ use clap::Parser;
 use nix::sys::stat::{Mode, umask};
 use volary_flight_proto::{Error, Result};
 use volary_node::runtimes::OwnedRuntimes;
-use volary_node::{Runtimes, open_files, secret};
+use volary_node::{Runtimes, kill_point, open_files, secret};
 
 use crate::args::{
     Args, Command, DoctorArgs, GatewayCommand, SecretArgs, SecretCommand, SettingsArgs,
@@ -102,15 +102,19 @@ fn layers(args: &Args) -> Result<Layers> {
     })
 }
 
-/// Reads the settings, and begins to log and to trace.
+/// Reads the settings, and begins to log and to trace. Arms the kill points of a node.
 fn load_settings(args: &Args) -> Result<(Settings, Option<Traces>)> {
     let settings = Settings::load(&layers(args)?)?;
-    let traces = match traced_service(&args.command) {
+    let service = traced_service(&args.command);
+    let traces = match service {
         Some(service) => Traces::start(&settings.traces, service)?,
         None => None,
     };
     let default_filter = default_filter(&args.settings, &args.command);
     logging::start(&settings.log, default_filter, traces.as_ref())?;
+    if service.is_some() {
+        kill_point::arm_from_environment()?;
+    }
     Ok((settings, traces))
 }
 

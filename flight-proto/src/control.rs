@@ -1,5 +1,7 @@
+use crate::fragment::Expiry;
 use crate::lineage::{Incarnation, Lineage};
 use crate::snapshot::Snapshot;
+use crate::write::TableDescription;
 
 /// DoAction type of a [`Control`] message to a worker.
 pub const CONTROL_ACTION: &str = "volary.control";
@@ -11,7 +13,7 @@ pub struct Control {
     #[prost(uint64, tag = "1")]
     pub worker_id: u64,
     /// The command.
-    #[prost(oneof = "control::Command", tags = "2, 3, 4, 6")]
+    #[prost(oneof = "control::Command", tags = "2, 3, 4, 6, 9, 10")]
     pub command: Option<control::Command>,
     /// Id of the cluster.
     #[prost(string, tag = "5")]
@@ -20,6 +22,9 @@ pub struct Control {
     /// command calls garbage only if the worker's rows are of the same history.
     #[prost(message, optional, tag = "7")]
     pub lineage: Option<Lineage>,
+    /// Number of writes that the gateway's catalog has committed.
+    #[prost(uint64, tag = "8")]
+    pub commits: u64,
 }
 
 /// Defines the commands of [`Control`].
@@ -43,6 +48,12 @@ pub mod control {
         /// Asks for a [`super::WorkerReport`], and says what is garbage.
         #[prost(message, tag = "6")]
         Report(super::Report),
+        /// Merges a table's segments, and asks for an [`super::OptimizeResult`] when that is done.
+        #[prost(message, tag = "9")]
+        Optimize(super::Optimize),
+        /// Asks for a [`super::StorageState`].
+        #[prost(message, tag = "10")]
+        DescribeStorage(super::DescribeStorage),
     }
 }
 
@@ -66,6 +77,90 @@ pub struct AbortWrite {
     pub write_id: u64,
 }
 
+/// Tells a worker to make as few segments as possible of a table's rows.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Optimize {
+    /// The table.
+    #[prost(message, optional, tag = "1")]
+    pub table: Option<TableDescription>,
+    /// The writes that are committed. Rows of other writes are left where they are.
+    #[prost(message, optional, tag = "2")]
+    pub snapshot: Option<Snapshot>,
+}
+
+/// What a worker made of a table's segments.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct OptimizeResult {
+    /// Number of the table's segments on this worker before.
+    #[prost(uint64, tag = "1")]
+    pub segments_before: u64,
+    /// Number of the table's segments on this worker afterwards.
+    #[prost(uint64, tag = "2")]
+    pub segments_after: u64,
+}
+
+/// Asks a worker what it stores, and how much work that was.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct DescribeStorage {}
+
+/// What a worker stores, and what it has written for it since it started.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct StorageState {
+    /// Number of segments on disk, of all tables.
+    #[prost(uint64, tag = "1")]
+    pub segments: u64,
+    /// Number of rows on disk, in segments and in the log.
+    #[prost(uint64, tag = "2")]
+    pub rows: u64,
+    /// Size of the segments, in bytes.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// Number of rows that are in the log and in no segment yet.
+    #[prost(uint64, tag = "4")]
+    pub log_rows: u64,
+    /// Size of these rows, in bytes.
+    #[prost(uint64, tag = "5")]
+    pub log_bytes: u64,
+    /// Size of the rows that went to the log, in bytes.
+    #[prost(uint64, tag = "6")]
+    pub logged_bytes: u64,
+    /// Size of the segments that were made of rows in the log, in bytes.
+    #[prost(uint64, tag = "7")]
+    pub flushed_bytes: u64,
+    /// Size of the segments that writes made, in bytes.
+    #[prost(uint64, tag = "8")]
+    pub written_bytes: u64,
+    /// What was merged, and what is to be merged.
+    #[prost(message, optional, tag = "9")]
+    pub compaction: Option<CompactionState>,
+    /// Number of rows that have expired and were deleted.
+    #[prost(uint64, tag = "10")]
+    pub expired_rows: u64,
+}
+
+/// What a worker has merged since it started, and what is to be merged.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct CompactionState {
+    /// Number of merges.
+    #[prost(uint64, tag = "1")]
+    pub merges: u64,
+    /// Size of the segments that were merged, in bytes.
+    #[prost(uint64, tag = "2")]
+    pub read_bytes: u64,
+    /// Size of the segments that came out, in bytes.
+    #[prost(uint64, tag = "3")]
+    pub written_bytes: u64,
+    /// Number of segments that are to be merged.
+    #[prost(uint64, tag = "4")]
+    pub waiting_segments: u64,
+    /// Size of the segments that are to be merged, in bytes.
+    #[prost(uint64, tag = "5")]
+    pub waiting_bytes: u64,
+    /// The error of the last merge that failed. Empty if none has failed.
+    #[prost(string, tag = "6")]
+    pub failure: String,
+}
+
 /// Asks a worker for its report, and says what the worker may delete. A gateway sends this question
 /// periodically to each worker that it knows.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
@@ -77,15 +172,19 @@ pub struct Report {
     /// `live_tables` was dropped, and its files are garbage. Later tables may exist.
     #[prost(uint64, tag = "2")]
     pub last_table: u64,
-    /// Ids of writes that failed. Their rows are garbage.
-    #[prost(uint64, repeated, tag = "3")]
-    pub aborted_writes: Vec<u64>,
+    /// The first and the last write of each range of writes that failed, in ascending order. Their
+    /// rows are garbage.
+    #[prost(uint64, repeated, tag = "8")]
+    pub aborted_bounds: Vec<u64>,
+    /// The last abort that `aborted_bounds` covers. Aborts are numbered from 1 on.
+    #[prost(uint64, tag = "9")]
+    pub last_abort: u64,
     /// Time until the gateway asks again, in milliseconds. It grows with the number of workers.
     #[prost(uint32, tag = "4")]
     pub next_ms: u32,
-    /// Says whether the worker must set aside its rows of all writes from the lineage's
-    /// `from_write` on, so that it can adopt the lineage. These rows belong to another history, and
-    /// an operator has agreed to lose them.
+    /// Says whether the worker must set aside its rows of failed writes, and of all writes from the
+    /// lineage's `from_write` on, so that it can adopt the lineage. These rows belong to another
+    /// history, and an operator has agreed to lose them.
     #[prost(bool, tag = "5")]
     pub set_aside: bool,
     /// What the worker should hold of the shards that it asked about in its last report.
@@ -94,6 +193,27 @@ pub struct Report {
     /// The writes that `contents` counts.
     #[prost(message, optional, tag = "7")]
     pub snapshot: Option<Snapshot>,
+    /// The writes that every query sees that may still ask the worker; `None` if that is not known.
+    #[prost(message, optional, tag = "10")]
+    pub horizon: Option<Snapshot>,
+    /// A time, in microseconds since 1970, before which no query began that may still ask the
+    /// worker. It belongs to `horizon`.
+    #[prost(sint64, tag = "11")]
+    pub horizon_us: i64,
+    /// The tables whose rows expire. The worker deletes rows that had expired at `horizon_us`.
+    #[prost(message, repeated, tag = "12")]
+    pub expiries: Vec<TableExpiry>,
+}
+
+/// How long the rows of one table are kept.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct TableExpiry {
+    /// Id of the table.
+    #[prost(uint64, tag = "1")]
+    pub table_id: u64,
+    /// How long the rows are kept.
+    #[prost(message, optional, tag = "2")]
+    pub expiry: Option<Expiry>,
 }
 
 /// A shard of a table.
@@ -147,9 +267,13 @@ pub struct WorkerReport {
     /// Number of bytes on disk.
     #[prost(uint64, tag = "7")]
     pub bytes: u64,
-    /// Ids of failed writes whose rows the worker has deleted.
-    #[prost(uint64, repeated, tag = "8")]
-    pub deleted_writes: Vec<u64>,
+    /// The last abort up to which the worker has deleted the rows of all failed writes, since it
+    /// started.
+    #[prost(uint64, tag = "15")]
+    pub deleted_through: u64,
+    /// The largest number of committed writes that the worker has heard of.
+    #[prost(uint64, tag = "16")]
+    pub heard_commits: u64,
     /// Says whether the worker is draining before it stops.
     #[prost(bool, tag = "9")]
     pub draining: bool,
@@ -165,8 +289,8 @@ pub struct WorkerReport {
     /// the worker has no rows.
     #[prost(uint64, tag = "12")]
     pub max_write: u64,
-    /// Shards with files that no manifest names, and that may or may not be garbage. With its next
-    /// question, the gateway says what these shards should hold.
+    /// Shards with files that the worker's store does not name, and that may or may not be garbage.
+    /// The gateway answers with its next question, which says what these shards should hold.
     #[prost(message, repeated, tag = "13")]
     pub unproven: Vec<ShardName>,
     /// Says whether the worker has adopted the incarnation of the question.

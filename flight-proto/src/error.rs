@@ -11,6 +11,8 @@ use crate::sqlstate::SqlState;
 mod code;
 /// Maps the errors of libraries, such as DataFusion, to Volary's errors.
 mod libraries;
+/// Gives several callers the same error.
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -133,6 +135,11 @@ impl Error {
         self.message = format!("{}; retry in about {}", self.message, format_rounded(after));
         self.retry_after = Some(after);
         self
+    }
+
+    /// Returns the time to wait before the next try, if it is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
     }
 
     /// Puts `place` (for example "worker w3 at 127.0.0.1:7001") in front of the message.

@@ -210,6 +210,21 @@ pub struct ShardScan {
     /// columns only for the rows that pass. This is useful if the filter lets few rows pass.
     #[prost(bool, tag = "7")]
     pub late_materialisation: bool,
+    /// The rows that have expired, which the scan leaves out. `None` if rows do not expire.
+    #[prost(message, optional, tag = "8")]
+    pub expiry: Option<Expiry>,
+}
+
+/// How long the rows of a table are kept. A row expires when its time is further in the past than
+/// that. Rows without a time never expire.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Expiry {
+    /// Position of the column with the times of the rows, in the table's schema.
+    #[prost(uint32, tag = "1")]
+    pub time_column: u32,
+    /// The time for which rows are kept, in microseconds.
+    #[prost(uint64, tag = "2")]
+    pub keep_us: u64,
 }
 
 /// The shards that one scan of a fragment covers on the worker that the ticket is for.

@@ -106,6 +106,11 @@ impl ClusterId {
     }
 }
 unique_id!(
+    /// Id of a worker's store, which names the worker's segments. The data directory names the
+    /// store that belongs to it.
+    StoreId, "store id", new_v4
+);
+unique_id!(
     /// Id of one SQL statement that is run. It appears in every log line and error that the
     /// statement causes, on every node.
     QueryId, "query id", now_v7

@@ -49,6 +49,8 @@ pub mod ticket;
 pub mod trace;
 /// Defines the messages for rows on their way to a worker's shards (DoPut).
 pub mod write;
+/// Represents sets of writes.
+pub mod write_set;
 
 pub use error::{Error, ErrorCode, Result};
 pub use sqlstate::SqlState;

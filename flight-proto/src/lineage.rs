@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// point: its next incarnation gives out the same numbers again, and workers may already have rows
 /// with these numbers. Therefore every call to a worker says which incarnation it comes from, and
 /// which earlier incarnation this one follows (its ancestor). A worker that does not know the
-/// incarnation adopts it only if it knows the ancestor, and has no rows of writes after the
-/// ancestor's last one.
+/// incarnation adopts it only if it knows the ancestor, has no rows of writes after the ancestor's
+/// last one, and has not heard of more committed writes than the incarnation began with.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Lineage {
     /// Number of the incarnation: random, and never 0.
@@ -22,6 +22,19 @@ pub struct Lineage {
     /// ancestor, and no later incarnation, has no rows of this write or of later ones.
     #[prost(uint64, tag = "3")]
     pub from_write: u64,
+    /// Number of writes that had been committed when the incarnation after the ancestor began. A
+    /// catalog that was restored from a copy of a running gateway begins with fewer than workers
+    /// have heard of. `None` for an incarnation that an earlier release began.
+    #[prost(uint64, optional, tag = "4")]
+    pub base_commits: Option<u64>,
+}
+
+impl Lineage {
+    /// Returns whether the catalog has all commits that a worker has heard of: whether it is not an
+    /// older copy of the catalog that the worker has heard from.
+    pub fn has_all_commits(&self, heard_commits: u64) -> bool {
+        self.base_commits.is_none_or(|base| heard_commits <= base)
+    }
 }
 
 /// An incarnation that a worker has adopted. Workers store their incarnations in the data

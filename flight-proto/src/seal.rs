@@ -259,7 +259,8 @@ mod tests {
     fn message() -> Snapshot {
         Snapshot {
             high: 7,
-            excluded: vec![3, 5],
+            excluded_writes: vec![3, 5],
+            excluded_bounds: Vec::new(),
         }
     }
 

@@ -20,6 +20,11 @@ impl Tally {
         let product = fmix64(write.0).wrapping_mul(rows);
         self.0 = self.0.wrapping_add(low_half(product));
     }
+
+    /// Adds the rows of another tally.
+    pub fn add_all(&mut self, other: Self) {
+        self.0 = self.0.wrapping_add(other.0);
+    }
 }
 
 impl FromIterator<(WriteId, u64)> for Tally {
@@ -68,6 +73,9 @@ mod tests {
     fn a_tally_depends_on_rows_and_writes_and_not_on_their_order_or_segments() {
         let all = tally(&[(3, 10), (4, 1), (9, 7)]);
         assert_eq!(tally(&[(9, 7), (3, 4), (4, 1), (3, 6)]), all);
+        let mut parts = tally(&[(3, 10)]);
+        parts.add_all(tally(&[(4, 1), (9, 7)]));
+        assert_eq!(parts, all);
         for other in [
             tally(&[(3, 10), (4, 1)]),
             tally(&[(3, 10), (5, 1), (9, 7)]),

@@ -74,6 +74,10 @@ pub struct FragmentTicket {
     /// [`TraceParent`](crate::trace::TraceParent). Empty if the query is not traced.
     #[prost(bytes = "bytes", tag = "16")]
     pub trace: Bytes,
+    /// The time at which the statement began, in microseconds since 1970. Rows that had
+    /// [expired](crate::fragment::Expiry) by then are left out.
+    #[prost(sint64, tag = "17")]
+    pub as_of_us: i64,
 }
 
 /// A worker that another worker asks for rows, on behalf of a gateway.

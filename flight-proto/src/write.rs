@@ -49,6 +49,9 @@ pub struct WriteRequest {
     /// [`TraceParent`](crate::trace::TraceParent). Empty if the statement is not traced.
     #[prost(bytes = "bytes", tag = "10")]
     pub trace: Bytes,
+    /// Number of writes that the gateway's catalog has committed.
+    #[prost(uint64, tag = "11")]
+    pub commits: u64,
 }
 
 /// What a worker must know of a table to store its rows.

@@ -11,7 +11,7 @@ use volary_flight_proto::control::{
 };
 use volary_flight_proto::direct::{DirectTicket, Introduced, Introduction};
 use volary_flight_proto::fragment::{
-    Fragment, FragmentId, HashBuckets, Leaf, MemberRows, Parameter, Parameters, Relayed,
+    Expiry, Fragment, FragmentId, HashBuckets, Leaf, MemberRows, Parameter, Parameters, Relayed,
     ScanShards, ShardScan, leaf, parameter,
 };
 use volary_flight_proto::frame::{EndOfStream, Frame, RowsByBucket};
@@ -37,7 +37,8 @@ fn assert_bytes<M: Message + Default + PartialEq + std::fmt::Debug>(message: &M,
 fn snapshot() -> Snapshot {
     Snapshot {
         high: 300,
-        excluded: vec![12, 299],
+        excluded_bounds: vec![12, 299],
+        ..Snapshot::default()
     }
 }
 
@@ -51,8 +52,13 @@ fn a_scan_has_its_bytes() {
         ordinal: 1,
         table_schema: vec![1, 2].into(),
         late_materialisation: true,
+        expiry: Some(Expiry {
+            time_column: 2,
+            keep_us: 300,
+        }),
     };
-    assert_bytes(&sharded, "080712066f72646572731a0200032801320201023801");
+    let expected = "080712066f72646572731a0200032801320201023801".to_owned() + "4205080210ac02";
+    assert_bytes(&sharded, &expected);
     let reference = ShardScan {
         table_id: 8,
         table_name: "nation".to_owned(),
@@ -139,10 +145,11 @@ fn a_fragment_ticket_has_its_bytes() {
         counted: None,
         owner: 0,
         trace: Vec::new().into(),
+        as_of_us: 0,
     };
     assert_bytes(
         &with_handle,
-        "0a02010211030000000000000018052201043201063a040a0200403a00420808ac0212030cab024880804050808004",
+        "0a02010211030000000000000018052201043201063a040a0200403a00420808ac021a030cab024880804050808004",
     );
     let with_fragment = FragmentTicket {
         fragment: Some(vec![0x0a, 0x0b].into()),
@@ -152,7 +159,7 @@ fn a_fragment_ticket_has_its_bytes() {
     };
     assert_bytes(
         &with_fragment,
-        "0a02010211030000000000000018052201042a020a0b420808ac0212030cab024880804050808004",
+        "0a02010211030000000000000018052201042a020a0b420808ac021a030cab024880804050808004",
     );
     let of_relay = FragmentTicket {
         members: vec![Member {
@@ -178,6 +185,11 @@ fn a_fragment_ticket_has_its_bytes() {
         ..FragmentTicket::default()
     };
     assert_bytes(&traced, "8201010e");
+    let timed = FragmentTicket {
+        as_of_us: -3,
+        ..FragmentTicket::default()
+    };
+    assert_bytes(&timed, "880105");
     let counted = FragmentTicket {
         scans: vec![
             ScanShards {
@@ -199,8 +211,8 @@ fn a_fragment_ticket_has_its_bytes() {
         &counted,
         "3a0e0a02004012080700000004030201\
          3a070a01031a02ac02\
-         6a0d0d0a000000151400000018ac02\
-         720808ac0212030cab02",
+         6a0f0d0a000000151400000018ac022007\
+         720808ac021a030cab02",
     );
 }
 
@@ -209,6 +221,7 @@ fn lineage() -> Lineage {
         incarnation: 10,
         ancestor: 20,
         from_write: 300,
+        base_commits: Some(7),
     }
 }
 
@@ -230,10 +243,11 @@ fn a_sealed_ticket_with_a_handle_is_small() {
             incarnation: u32::MAX,
             ancestor: u32::MAX,
             from_write: 100_000,
+            base_commits: Some(100_000),
         }),
         snapshot: Some(Snapshot {
             high: 100_000,
-            excluded: Vec::new(),
+            ..Snapshot::default()
         }),
         batch_bytes: 1 << 20,
         ..FragmentTicket::default()
@@ -262,11 +276,12 @@ fn commands_have_their_bytes() {
             control::Command::Report(Report {
                 live_tables: vec![1, 300],
                 last_table: 300,
-                aborted_writes: vec![7],
+                aborted_bounds: vec![7, 300],
+                last_abort: 9,
                 next_ms: 1000,
                 ..Report::default()
             }),
-            "0805320e0a0301ac0210ac021a010720e8072a0163",
+            "080532120a0301ac0210ac0220e807420307ac0248092a0163",
         ),
     ];
     for (command, golden) in commands {
@@ -275,6 +290,7 @@ fn commands_have_their_bytes() {
             command: Some(command),
             cluster_id: "c".to_owned(),
             lineage: None,
+            commits: 0,
         };
         assert_bytes(&control, golden);
     }
@@ -283,7 +299,7 @@ fn commands_have_their_bytes() {
         lineage: Some(lineage()),
         ..Control::default()
     };
-    assert_bytes(&of_history, "08053a0d0d0a000000151400000018ac02");
+    assert_bytes(&of_history, "08053a0f0d0a000000151400000018ac022007");
     let content = ShardContent {
         shard: Some(ShardName {
             table_id: 7,
@@ -300,7 +316,7 @@ fn commands_have_their_bytes() {
     };
     assert_bytes(
         &question,
-        "2801320e0a040807100310ac021d050000003a0808ac0212030cab02",
+        "2801320e0a040807100310ac021d050000003a0808ac021a030cab02",
     );
     let segment = SegmentDescription {
         table_id: 7,
@@ -335,6 +351,7 @@ fn a_write_has_its_bytes() {
         lineage: None,
         owner: 0,
         trace: Vec::new().into(),
+        commits: 0,
     };
     assert_bytes(
         &request,
@@ -345,6 +362,11 @@ fn a_write_has_its_bytes() {
         ..WriteRequest::default()
     };
     assert_bytes(&traced, "52010e");
+    let counted = WriteRequest {
+        commits: 300,
+        ..WriteRequest::default()
+    };
+    assert_bytes(&counted, "58ac02");
 }
 
 #[test]
@@ -397,14 +419,15 @@ fn what_workers_and_gateways_tell_each_other_has_its_bytes() {
         segments: 3,
         rows: 9,
         bytes: 300,
-        deleted_writes: vec![12, 300],
+        deleted_through: 300,
+        heard_commits: 7,
         draining: true,
         clients_uri: "u".to_owned(),
         ..WorkerReport::default()
     };
     assert_bytes(
         &report,
-        "080512016918022080202803300938ac0242030cac024801520175",
+        "080512016918022080202803300938ac02480152017578ac02800107",
     );
     let of_history = WorkerReport {
         incarnations: vec![Incarnation {
@@ -424,7 +447,7 @@ fn what_workers_and_gateways_tell_each_other_has_its_bytes() {
         lineage: Some(lineage()),
         ..WriteRequest::default()
     };
-    assert_bytes(&request, "420d0d0a000000151400000018ac02");
+    assert_bytes(&request, "420f0d0a000000151400000018ac022007");
     let request = WriteRequest {
         owner: 300,
         ..WriteRequest::default()
@@ -476,7 +499,7 @@ fn what_clients_hold_has_its_bytes() {
     };
     assert_bytes(
         &ticket,
-        "0a0171120853454c45435420311a0101220808ac0212030cab022a060a016112016232003a010242050a017410074909000000000000005201755a080a017312017418086201696a010e",
+        "0a0171120853454c45435420311a0101220808ac021a030cab022a060a016112016232003a010242050a017410074909000000000000005201755a080a017312017418086201696a010e",
     );
     let direct = DirectTicket {
         query: Some(QueryTicket {

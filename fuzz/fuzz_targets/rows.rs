@@ -1,9 +1,9 @@
 //! Fuzzes the rows that clients send a gateway with a DoPut or a DoExchange: parameters and
 //! ingested rows.
 //!
-//! Input: a byte that chooses the call and the form of the input, and then the whole body or a list
-//! of messages. In a list, the handle of a prepared statement is given by its content, and the
-//! target seals it.
+//! Input: a byte that chooses the call, the form of the input, and whether rows to ingest are a
+//! stream of batches, and then the whole body or a list of messages. In a list, the handle of a
+//! prepared statement is given by its content, and the target seals it.
 #![no_main]
 
 use arrow_flight::FlightData;
@@ -13,7 +13,7 @@ use arrow_flight::sql::{
 use bytes::Bytes;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use prost::Message;
-use tonic::codegen::http::HeaderMap;
+use tonic::codegen::http::{HeaderMap, HeaderValue};
 use volary_flight_proto::seal::Purpose;
 use volary_fuzz::gateway::Gateway;
 use volary_fuzz::seal::Raw;
@@ -25,9 +25,15 @@ fuzz_target!(init: volary_fuzz::guard::start("rows", volary_fuzz::seeds::clients
     };
     let gateway = Gateway::open();
     let rpc = if what & 2 == 0 { "DoPut" } else { "DoExchange" };
+    let mut headers = HeaderMap::new();
+    if what & 4 != 0 {
+        for name in ["volary-ingest-stream", "volary-ingest-continue"] {
+            headers.insert(name, HeaderValue::from_static("on"));
+        }
+    }
     if what & 1 == 1 {
         let body = Bytes::copy_from_slice(bytes);
-        gateway.call_with_body(rpc, HeaderMap::new(), body);
+        gateway.call_with_body(rpc, headers, body);
         return;
     }
     let mut messages = wire::decode_list(bytes);
@@ -36,7 +42,7 @@ fuzz_target!(init: volary_fuzz::guard::start("rows", volary_fuzz::seeds::clients
     {
         *first = sealed;
     }
-    gateway.call(rpc, HeaderMap::new(), messages);
+    gateway.call(rpc, headers, messages);
 });
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {

@@ -225,6 +225,7 @@ fn config() -> Config {
         history: 16,
         ..config.query
     };
+    config.ingest.stream_idle_timeout = Duration::from_secs(1);
     config.gather.connect_timeout = Duration::from_millis(100);
     config.gather.retry_for = Duration::ZERO;
     config
@@ -255,7 +256,9 @@ async fn fill(catalog: &Catalog, table: &str) {
     };
     let results: Vec<_> = table.workers().iter().map(worker_result).collect();
     let summary = WriteSummary::new(table, &results).expect("the answers fit");
-    let committed = catalog.commit_write(write.take_over(), summary).await;
+    let committed = catalog
+        .commit_write(write.take_over(), table, summary)
+        .await;
     committed.expect("a write is committed");
 }
 

@@ -22,7 +22,7 @@ use volary_flight_proto::write::{
     DESCRIPTOR_LIFETIME, SHARD_COLUMN, TableDescription, WriteRequest,
 };
 use volary_gather::connections::ConnectionOptions;
-use volary_gather::{KnownFragments, WorkerConnections};
+use volary_gather::{GatherTotals, KnownFragments, WorkerConnections};
 use volary_node::DataDir;
 use volary_node::admission::Admission;
 use volary_node::data_dir::NodeRole;
@@ -121,6 +121,8 @@ impl Worker {
             relay_admission: Admission::new("fragments that relay", PLACES, PLACES),
             client_admission: Admission::new("parts that clients fetch", PLACES, PLACES),
             clients_uri: String::new(),
+            totals: Arc::default(),
+            gather_totals: GatherTotals::default(),
             tls: None,
             connections: WorkerConnections::new(&connections, None, sealer(), handles.io().clone()),
             known_fragments: KnownFragments::default(),
@@ -169,6 +171,7 @@ impl Worker {
             cluster_id: self.cluster.to_string(),
             command: Some(command),
             lineage: None,
+            commits: 0,
         };
         let sealed = sealer().seal(Purpose::Control, &command, VALID_FOR);
         Action::new(CONTROL_ACTION, sealed).encode_to_vec()
@@ -188,6 +191,8 @@ impl Worker {
             instance: INSTANCE.to_owned(),
             lineage: None,
             owner: 0,
+            trace: Vec::new().into(),
+            commits: 0,
         };
         let sealed = sealer().seal(Purpose::Write, &request, DESCRIPTOR_LIFETIME);
         let written = self.call("DoPut", put(sealed.into(), &rows(&schema, is_sharded)));

@@ -4,6 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Limits what clients send as streams and as many small writes.
+mod ingest;
 /// Limits temporary tables.
 mod temporary_tables;
 
@@ -19,6 +21,7 @@ use volary_node::message_limit::MessageLimit;
 use volary_node::size::MemorySize;
 use volary_node::{memory, secret, tls};
 
+pub use ingest::Ingest;
 pub use temporary_tables::TemporaryTables;
 pub use volary_planner::gather::config::{Gather, RelaySetting};
 
@@ -49,6 +52,8 @@ pub struct Config {
     pub gather: Gather,
     /// Settings for loading rows.
     pub load: Load,
+    /// Limits for streams of batches and for small writes.
+    pub ingest: Ingest,
     /// Limits for temporary tables.
     pub temporary_tables: TemporaryTables,
     /// Memory and spill space of queries.
@@ -198,6 +203,7 @@ impl Default for Config {
             query: Query::default(),
             gather: Gather::default(),
             load: Load::default(),
+            ingest: Ingest::default(),
             temporary_tables: TemporaryTables::default(),
             memory: memory::Config::default(),
         }
@@ -386,6 +392,7 @@ impl Config {
                 "gateway.security.token_lifetime must be at least {MIN_TOKEN_LIFETIME:?}"
             )));
         }
+        self.ingest.validate()?;
         self.temporary_tables.validate()?;
         self.tls.validate(NodeRole::Gateway)?;
         secret::check(NodeRole::Gateway, self.secret.as_deref(), self.listen)

@@ -105,6 +105,47 @@ const OPEN_WRITES: Metric = Metric::gauge(
     &[],
     "Writes that are neither committed nor aborted.",
 );
+const GROUPS: Metric = Metric::counter(
+    "volary_write_groups_total",
+    &[],
+    "Groups of small writes to one table that were committed together.",
+);
+const GROUP_MEMBERS: Metric = Metric::counter(
+    "volary_write_group_members_total",
+    &[],
+    "Writes in committed groups: statements, and batches of streams.",
+);
+const GROUP_ROWS: Metric = Metric::counter(
+    "volary_write_group_rows_total",
+    &[],
+    "Rows in committed groups.",
+);
+const GROUP_BYTES: Metric = Metric::counter(
+    "volary_write_group_bytes_total",
+    &[],
+    "Bytes of the rows in committed groups, in memory.",
+);
+const QUEUED_BYTES: Metric = Metric::gauge(
+    "volary_write_queue_bytes",
+    &[],
+    "Memory of small statements' rows that wait or are being committed.",
+);
+const QUEUED_BYTES_LIMIT: Metric = Metric::gauge(
+    "volary_write_queue_limit_bytes",
+    &[],
+    "Memory that these rows may take (`gateway.ingest.queue_memory`).",
+);
+const STREAMS: Metric = Metric::gauge("volary_ingest_streams", &[], "Open streams of batches.");
+const STREAM_BYTES: Metric = Metric::gauge(
+    "volary_ingest_stream_bytes",
+    &[],
+    "Memory of streams' rows that are not committed yet.",
+);
+const DUPLICATES: Metric = Metric::counter(
+    "volary_ingest_duplicates_total",
+    &[],
+    "Batches of streams that were sent again and not applied again.",
+);
 const SESSIONS: Metric = Metric::gauge("volary_sessions", &[], "Sessions that are kept.");
 const SESSIONS_LIMIT: Metric = Metric::gauge(
     "volary_sessions_limit",
@@ -153,6 +194,15 @@ pub const METRICS: &[Metric] = &[
     WRITES,
     WRITTEN_ROWS,
     OPEN_WRITES,
+    GROUPS,
+    GROUP_MEMBERS,
+    GROUP_ROWS,
+    GROUP_BYTES,
+    QUEUED_BYTES,
+    QUEUED_BYTES_LIMIT,
+    STREAMS,
+    STREAM_BYTES,
+    DUPLICATES,
     SESSIONS,
     SESSIONS_LIMIT,
     LOGINS,
@@ -234,6 +284,21 @@ impl GatewayObserver {
         samples.gauge(OPEN_WRITES, [], self.engine.loads().running() as f64);
     }
 
+    fn collect_ingest(&self, samples: &mut Samples) {
+        let (groups, streams) = (self.engine.groups(), self.engine.streams());
+        let counts = groups.counts();
+        samples.counter(GROUPS, [], counts.groups);
+        samples.counter(GROUP_MEMBERS, [], counts.members);
+        samples.counter(GROUP_ROWS, [], counts.rows);
+        samples.counter(GROUP_BYTES, [], counts.bytes);
+        samples.gauge(QUEUED_BYTES, [], groups.queue().used_bytes() as f64);
+        let limit = self.config.ingest.queue_memory.bytes();
+        samples.gauge(QUEUED_BYTES_LIMIT, [], limit as f64);
+        samples.gauge(STREAMS, [], streams.open() as f64);
+        samples.gauge(STREAM_BYTES, [], streams.memory().used_bytes() as f64);
+        samples.counter(DUPLICATES, [], streams.duplicates());
+    }
+
     fn collect_clients(&self, samples: &mut Samples) {
         samples.gauge(SESSIONS, [], self.sessions.get() as f64);
         samples.gauge(SESSIONS_LIMIT, [], self.config.query.max_sessions as f64);
@@ -278,6 +343,7 @@ impl ObservedNode for GatewayObserver {
         self.cluster.totals().collect(NAME, samples);
         self.collect_statements(samples);
         self.collect_writes(samples);
+        self.collect_ingest(samples);
         self.collect_clients(samples);
         self.collect_cluster(samples);
     }

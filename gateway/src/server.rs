@@ -6,7 +6,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
-use volary_catalog::{Catalog, RedbStore};
+use tokio_util::sync::CancellationToken;
+use volary_catalog::{Catalog, ProducerWindows, RedbStore};
 use volary_flight_proto::ids::ClusterId;
 use volary_flight_proto::seal::Sealer;
 use volary_flight_proto::{Error, ErrorCode, Result};
@@ -31,11 +32,13 @@ use crate::observer::GatewayObserver;
 pub struct Gateway {
     cluster: Arc<Cluster>,
     serving: RunningServer,
-    /// The task that asks the workers for their reports, the task that watches the memory, and the
-    /// task that drops the temporary tables of ended sessions. All end by themselves when the
-    /// server stops.
+    /// The task that asks the workers for their reports, the task that watches the memory, the task
+    /// that drops the temporary tables of ended sessions, and the task that forgets producers. All
+    /// end by themselves when the server stops.
     background: JoinSet<()>,
     observer: Arc<dyn ObservedNode>,
+    /// Ends the streams of batches, which would otherwise stay open.
+    ending_streams: CancellationToken,
 }
 
 impl Gateway {
@@ -72,6 +75,7 @@ impl Gateway {
         let runtime_env = memory::runtime_env(&config.memory, data_dir.path(), 0)?;
         let observed_env = Arc::clone(&runtime_env);
         let observed_catalog = catalog.clone();
+        let catalog_of_producers = catalog.clone();
         let tls = Tls::load(NodeRole::Gateway, &config.tls)?;
         let io = runtimes.io().clone();
         let cluster = Cluster::new(&config, address, catalog.clone(), tls.client(), io);
@@ -96,6 +100,8 @@ impl Gateway {
         };
         let statements = Arc::clone(engine.statements());
         let ended_sessions = Arc::clone(&engine).drop_abandoned_temporary_tables();
+        let expired_producers = forget_producers(catalog_of_producers, config.ingest.windows());
+        let ending_streams = engine.streams().stopping().clone();
         let service = FlightSql::new(
             Arc::clone(&engine),
             Arc::clone(&cluster),
@@ -115,7 +121,7 @@ impl Gateway {
         let serving =
             RunningServer::start(listener, service, entrance, (tls, data_dir), runtimes.io());
         let mut background = JoinSet::new();
-        let reports = Arc::clone(&cluster).ask_workers(serving.stopping());
+        let reports = Arc::clone(&cluster).ask_workers(Arc::clone(&statements), serving.stopping());
         background.spawn_on(reports, runtimes.health());
         let stopping = serving.stopping();
         let watch = async move {
@@ -128,12 +134,18 @@ impl Gateway {
             stopping.run_until_cancelled(ended_sessions).await;
         };
         background.spawn_on(search, runtimes.io());
+        let stopping = serving.stopping();
+        let forgetting = async move {
+            stopping.run_until_cancelled(expired_producers).await;
+        };
+        background.spawn_on(forgetting, runtimes.io());
         tracing::info!(cluster = %cluster.id(), %address, "gateway serves");
         Ok(Self {
             cluster,
             serving,
             background,
             observer,
+            ending_streams,
         })
     }
 
@@ -173,23 +185,47 @@ impl Gateway {
 
     /// Stops accepting calls, gives open calls some time to end, and closes the gateway.
     pub async fn shutdown(mut self) {
+        self.ending_streams.cancel();
         self.serving.shutdown().await;
         while let Some(ended) = self.background.join_next().await {
             if let Err(error) = ended {
-                tracing::warn!(%error, "a background task panicked: it asked the workers for their reports, watched the memory or dropped temporary tables");
+                tracing::warn!(%error, "a background task panicked: it asked the workers for their reports, watched the memory, dropped temporary tables or forgot producers");
             }
         }
     }
 }
 
-/// Lets the gateway of this data directory start even if workers have rows of writes that are
-/// missing from its catalog: see [`Catalog::recover`]. No gateway may run on the directory
-/// meanwhile.
+/// Interval at which producers are looked for whose window has passed.
+const FORGET_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Forgets the producers whose window has passed, again and again.
+async fn forget_producers(catalog: Catalog, windows: ProducerWindows) {
+    let mut interval = tokio::time::interval(FORGET_INTERVAL);
+    loop {
+        interval.tick().await;
+        // Each change forgets only some, so that others need not wait long for their turn.
+        loop {
+            match catalog.forget_producers(windows).await {
+                Ok(0) => break,
+                Ok(count) => tracing::debug!(count, "producers were forgotten after their window"),
+                Err(error) => {
+                    tracing::warn!(%error, "expired producers cannot be forgotten yet; retrying");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Lets the gateway of this data directory start even if its catalog lost its last commits, or if
+/// workers have rows of writes that are missing from its catalog: see [`Catalog::recover`]. No
+/// gateway may run on the directory meanwhile.
 ///
 /// # Errors
 /// Returns the errors of the directory and the catalog.
 pub async fn recover(directory: &Path) -> Result<()> {
     let data_dir = DataDir::open_existing(directory, NodeRole::Gateway)?;
+    RedbStore::accept_lost_commits(data_dir.path())?;
     open_catalog(&data_dir).await?.recover().await
 }
 

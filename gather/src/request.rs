@@ -28,6 +28,8 @@ pub struct RequestSpec {
     /// The writes that the tallies of the targets' scans count. `None` if they are the writes of
     /// the snapshot.
     pub counted: Option<Snapshot>,
+    /// The time at which the statement began, in microseconds since 1970.
+    pub as_of_us: i64,
     /// The history of writes that the catalog belongs to.
     pub lineage: Lineage,
     /// How workers are reached.

@@ -314,6 +314,7 @@ impl StreamReader {
             counted: request.counted.clone(),
             owner: request.owner,
             trace: traces::parent_bytes(&request.span),
+            as_of_us: request.as_of_us,
         };
         // The additional minute is for clocks that differ. Time in a queue need not be covered,
         // because a worker opens the ticket before it queues the fragment.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use volary_flight_proto::ids::{ClusterId, WorkerId};
+use volary_flight_proto::ids::{ClusterId, StoreId, WorkerId};
 use volary_flight_proto::lineage::Incarnation;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
@@ -12,8 +12,13 @@ use crate::disk::LocalDisk;
 use crate::durable;
 use crate::private_files;
 
-/// Format of the files in a data directory. A node refuses a directory with a newer format.
-const FORMAT: u32 = durable::FIRST_CHECKSUM_FORMAT;
+/// Newest format of the files in a data directory. A node refuses a directory with a newer format.
+const FORMAT: u32 = WITH_STORE;
+/// Format of the directory of a worker whose store was created. Earlier releases must not use it:
+/// they would find no segments.
+const WITH_STORE: u32 = 3;
+/// Format of the directories of gateways, and of workers whose store was not created yet.
+const WITHOUT_STORE: u32 = durable::FIRST_CHECKSUM_FORMAT;
 const IDENTITY_FILE: &str = "volary.json";
 const LOCK_FILE: &str = "lock";
 
@@ -51,6 +56,9 @@ pub struct Identity {
     /// first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub incarnations: Vec<Incarnation>,
+    /// Id of the worker's store. It is `None` for a gateway, and before the store is created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_id: Option<StoreId>,
 }
 
 /// A data directory that was looked at and not changed. No other process can use it while this
@@ -135,11 +143,12 @@ impl DataDir {
             None => {
                 refuse_foreign_files(path)?;
                 let identity = Identity {
-                    format: FORMAT,
+                    format: WITHOUT_STORE,
                     role,
                     cluster_id: None,
                     worker_id: None,
                     incarnations: Vec::new(),
+                    store_id: None,
                 };
                 write_identity(&identity_path, &identity)?;
                 identity
@@ -208,6 +217,21 @@ impl DataDir {
             ..identity.clone()
         };
         self.replace(&mut identity, claimed)
+    }
+
+    /// Records durably that the worker has created the store with this id in the directory. May
+    /// block.
+    ///
+    /// # Errors
+    /// The errors of the file system.
+    pub fn record_store(&self, id: StoreId) -> Result<()> {
+        let mut identity = self.identity.lock();
+        let changed = Identity {
+            format: WITH_STORE,
+            store_id: Some(id),
+            ..identity.clone()
+        };
+        self.replace(&mut identity, changed)
     }
 
     /// Records durably which incarnations of the catalog the worker has adopted. May block.
@@ -370,11 +394,11 @@ mod tests {
     #[test]
     fn an_identity_has_its_text() {
         let text = r#"{
-  "format": 2,
+  "format": 3,
   "role": "worker",
   "cluster_id": "0198c0de-0000-7000-8000-000000000001",
   "worker_id": 3,
-  "checksum": "ea10a8f90137149f8fa39206fa56849ab89366c5ceff0ff46ae68d24386d3ed7"
+  "checksum": "b70369d8f0254f678340cb8cde3b963401a84c0fe6f21770d1925bb8824afea0"
 }"#;
         let first_format = r#"{
   "format": 1,

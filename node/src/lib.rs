@@ -31,6 +31,8 @@ pub mod flight;
 pub mod gate;
 /// Frees what a stream holds before its reader sees the end.
 pub mod held_stream;
+/// Ends the process at named points, for tests of crashes.
+pub mod kill_point;
 /// Reads the bytes of a connection only as far as its calls allow.
 mod limited_connection;
 /// Binds the address that a node listens on.
@@ -62,6 +64,8 @@ pub mod secret;
 pub mod server;
 /// Parses the sizes in settings: "512MiB", "50%".
 pub mod size;
+/// Keeps a node's own records in one transactional file.
+pub mod store_file;
 /// Carries the bytes of a connection to another node: over TCP, or over TLS on TCP.
 mod stream;
 /// Configures TLS: what a node shows, and whom it trusts.
@@ -75,4 +79,5 @@ pub mod unidentified_calls;
 pub mod whole_messages;
 
 pub use data_dir::DataDir;
+pub use kill_point::kill_point;
 pub use runtimes::Runtimes;

@@ -32,7 +32,7 @@ pub fn create_directory(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// The errors of the file system.
-pub fn restrict_file(path: &Path) -> io::Result<()> {
+pub(crate) fn restrict_file(path: &Path) -> io::Result<()> {
     match restrict(path, FILE_MODE) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         closed => closed.map(drop),

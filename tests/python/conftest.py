@@ -23,6 +23,7 @@ import volary
 _NEEDS_SERVER = {"cluster", "tpch_cluster"}
 # Slow files are run first. Otherwise, the last process could begin one of them when the others have no work left.
 _LONGEST_FIRST = (
+    "test_torture.py",
     "test_scale.py",
     "test_sqlalchemy_suite.py",
     "test_faults.py",

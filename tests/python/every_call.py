@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -239,6 +240,7 @@ def _actions(made: Made) -> Iterator[tuple[str, Call]]:
     close = pb.command("ActionClosePreparedStatementRequest", pb.field(1, made.handle))
     cancel = pb.command("ActionCancelQueryRequest", pb.field(1, made.part_info))
     (endpoint, *_) = made.parts
+    batch = json.dumps({"table": TABLE, "producer": "kea"}).encode()
     bodies = {
         "CreatePreparedStatement": (prepare, DENIED, DENIED),
         # The gateway stores nothing for a handle, so closing one does nothing.
@@ -250,6 +252,7 @@ def _actions(made: Made) -> Iterator[tuple[str, Call]]:
         "CancelFlightInfo": (pb.field(1, made.part_info), DENIED, OK),
         "CancelQuery": (cancel, DENIED, OK),
         "RenewFlightEndpoint": (pb.field(1, endpoint.serialize()), DENIED, OK),
+        "volary.batch_status": (batch, StatusCode.NOT_FOUND, StatusCode.NOT_FOUND),
     }
     for name, (body, other, revoked) in bodies.items():
         yield f"DoAction {name}", Call("DoAction", [action(name, body)], OK, other, revoked, covers=(name,))

@@ -12,7 +12,14 @@ from processes import Worker
 from raw_flight import descriptor, upload
 from secured import COLUMN, TABLE
 
-COMMANDS = {"ListSegments": 2, "DropTable": 3, "AbortWrite": 4, "Report": 6}
+COMMANDS = {
+    "ListSegments": 2,
+    "DropTable": 3,
+    "AbortWrite": 4,
+    "Report": 6,
+    "Optimize": 9,
+    "DescribeStorage": 10,
+}
 """The commands of `volary.control`, with the numbers of their fields."""
 NEVER = 2**40
 """A number that no table and no write has."""

@@ -205,11 +205,26 @@ class Node:
         self._directory = directory
         self._settings = settings
         self.process: Process | None = None
+        self.variables: Mapping[str, str] = {}
+        """Environment variables of the processes that are started from now on."""
+
+    def launch(self) -> None:
+        """Starts the process without waiting for anything."""
+        raise NotImplementedError
+
+    def await_ready(self) -> None:
+        """Waits until the node is ready."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Starts or restarts the node."""
+        self.launch()
+        self.await_ready()
 
     def begin(self, arguments: list[str]) -> Process:
         """Starts the process without waiting for anything."""
         arguments = [*arguments, f"--data-dir={self.data_dir}"]
-        self.process = Process(self._directory, self.name, arguments, self._settings)
+        self.process = Process(self._directory, self.name, arguments, {**self._settings, **self.variables})
         return self.process
 
     def running(self) -> Process:
@@ -260,6 +275,8 @@ class Worker(Node):
         self._gateway = gateway
         self._proxy = proxy
         self.id = ""
+        self.listen = "127.0.0.1:0"
+        """Where the worker listens. By default, the system chooses a port at each start."""
 
     @property
     def proxy(self) -> Proxy:
@@ -269,7 +286,7 @@ class Worker(Node):
 
     def launch(self) -> None:
         """Starts the process without waiting for anything."""
-        arguments = ["worker", "--listen=127.0.0.1:0", f"--gateway={self._gateway}"]
+        arguments = ["worker", f"--listen={self.listen}", f"--gateway={self._gateway}"]
         if self._proxy is not None:
             arguments.append(f"--advertise={self._proxy.address}")
         self.begin(arguments)
@@ -281,11 +298,6 @@ class Worker(Node):
         if self._proxy is not None:
             self._proxy.target = int(line.rsplit(":", 1)[1])
 
-    def start(self) -> None:
-        """Starts or restarts the worker, on a port that the system chooses."""
-        self.launch()
-        self.await_ready()
-
     def end(self) -> None:
         """Kills the process if it still runs, and closes the proxy. The worker cannot be restarted after that."""
         super().end()
@@ -294,7 +306,7 @@ class Worker(Node):
 
     def files(self) -> list[Path]:
         """Returns the worker's files with rows, whether the rows are visible or not."""
-        return sorted(self.data_dir.glob("tables/*/*/*.parquet"))
+        return sorted(self.data_dir.glob("tables/**/*.parquet"))
 
 
 class Gateway(Node):
@@ -312,10 +324,13 @@ class Gateway(Node):
         """The address that clients connect to."""
         return f"{self._scheme}://{self.address}"
 
-    def start(self) -> None:
-        """Starts or restarts the gateway."""
-        process = self.begin(["gateway", f"--listen={self.address}", f"--allow-root={self._allowed_root}"])
-        uri = process.await_ready().rsplit(" ", 1)[1]
+    def launch(self) -> None:
+        """Starts the process without waiting for anything."""
+        self.begin(["gateway", f"--listen={self.address}", f"--allow-root={self._allowed_root}"])
+
+    def await_ready(self) -> None:
+        """Waits until clients can connect."""
+        uri = self.running().await_ready().rsplit(" ", 1)[1]
         self._scheme, self.address = uri.split("://")
 
     def end(self) -> None:

@@ -34,6 +34,11 @@ def fields(message: bytes) -> dict[int, bytes]:
     return dict(_read(message))
 
 
+def repeated(message: bytes, number: int) -> list[bytes]:
+    """Returns all values of one length-delimited field."""
+    return [value for found, value in _read(message) if found == number]
+
+
 def _read(message: bytes) -> Iterator[tuple[int, bytes]]:
     at = 0
     while at < len(message):

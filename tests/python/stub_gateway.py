@@ -30,6 +30,7 @@ class Failure:
     code: grpc.StatusCode
     message: str
     sqlstate: str | None = None
+    retry_after_ms: int | None = None
 
 
 @dataclass
@@ -72,7 +73,8 @@ class StubGateway:
         self.stream_hangs = threading.Event()
         self.may_answer = threading.Event()
         self.stream_ended = threading.Event()
-        self._server = grpc.server(ThreadPoolExecutor(8))
+        # As in a gateway, messages may be larger than gRPC's default.
+        self._server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.max_receive_message_length", -1)])
         handlers = {
             "Handshake": grpc.stream_stream_rpc_method_handler(self._handshake),
             "DoAction": grpc.unary_stream_rpc_method_handler(self._do_action),
@@ -111,7 +113,7 @@ class StubGateway:
             return
         self._note(f"DoExchange {command.decode()}", context)
         answer = self._answers[command.decode()]
-        _end_with(answer.fail_at_once, context)
+        end_with(answer.fail_at_once, context)
         client_left = self._client_left(context)
         if answer.hangs_at_once:
             self.stream_hangs.set()
@@ -130,7 +132,7 @@ class StubGateway:
         if answer.hangs_after_batches:
             self.stream_hangs.set()
             client_left.wait()
-        _end_with(answer.fail_after_batches, context)
+        end_with(answer.fail_after_batches, context)
         yield _note_of(statistics={"rows": 3, "planning_us": 7, "news_of_a_later_release": {}})
 
     def _do_get(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -158,10 +160,11 @@ class StubGateway:
         self.headers.append({key: str(value) for key, value in context.invocation_metadata()})
 
 
-def _end_with(failure: Failure | None, context: grpc.ServicerContext) -> None:
+def end_with(failure: Failure | None, context: grpc.ServicerContext) -> None:
+    """Ends the call with a failure, if there is one."""
     if failure is not None:
-        if failure.sqlstate is not None:
-            context.set_trailing_metadata([("volary-sqlstate", failure.sqlstate)])
+        said = {"volary-sqlstate": failure.sqlstate, "grpc-retry-pushback-ms": failure.retry_after_ms}
+        context.set_trailing_metadata([(name, str(value)) for name, value in said.items() if value is not None])
         context.abort(failure.code, failure.message)
 
 

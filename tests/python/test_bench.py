@@ -31,11 +31,39 @@ TABLES = {
     "slow_client",
     "concurrency",
     "observed",
+    "writes",
+    "reading_while_writing",
+    "many_inserts",
+    "sustained_writes",
+    "wide_insert",
     "tpch",
     "load",
 }
-# These metrics may be zero. For example, memory that was free before may not grow measurably.
-MAY_BE_ZERO = {"failures", "read_ms", "plan_kib", "growth_mib", "bytes_per_group"}
+# These metrics may be zero. For example, memory that was free before may not grow measurably, and a short time may end
+# before anything is merged.
+MAY_BE_ZERO = {
+    "failures",
+    "read_ms",
+    "plan_kib",
+    "growth_mib",
+    "bytes_per_group",
+    "disk_flushes_per_statement",
+    "segments",
+    "log_rows",
+    "logged_mib",
+    "flushed_mib",
+    "written_mib",
+    "compacted_mib",
+    "waiting_mib",
+    "allocated_kib_per_insert",
+    "idle_allocated_kib_per_s",
+}
+# The names of the variants that stand for those of PostgreSQL where it is not installed, or where the program was built
+# without its client.
+NO_POSTGRES = {
+    "PostgreSQL: not installed; `apt-get install postgresql` installs it",
+    "PostgreSQL: left out; build with `--features volary-benches/postgres`",
+}
 
 
 def run(*command: str | Path, temporary: Path) -> subprocess.CompletedProcess[str]:
@@ -95,7 +123,7 @@ def test_every_table_has_finite_samples_of_every_variant(all_tables: Run) -> Non
         for variant in table["variants"]:
             assert f"| {variant['name']} |" in printed
             assert variant.get("baseline", names[0]) in names
-            assert variant["samples"]
+            assert variant["samples"] or variant["name"] in NO_POSTGRES
             for metric, samples in variant["samples"].items():
                 assert samples, metric
                 assert all(map(math.isfinite, samples)), (variant["name"], metric, samples)
@@ -127,6 +155,28 @@ def test_no_question_of_many_clients_fails(all_tables: Run) -> None:
     for variant in [*variants(results, "concurrency").values(), *variants(results, "observed").values()]:
         assert set(variant["samples"]["failures"]) == {0}
         assert {"point_p50_ms", "group_by_p99_ms", "join_p99_ms"} <= variant["samples"].keys()
+
+
+def test_writes_are_compared_with_the_raw_costs_and_with_postgresql(all_tables: Run) -> None:
+    writes = variants(all_tables.results, "writes")
+    ways = {variant["parameters"].get("way") for variant in writes.values()}
+    databases = {"Volary"} if NO_POSTGRES & writes.keys() else {"Volary", "PostgreSQL, INSERT", "PostgreSQL, COPY"}
+    assert ways - {None} == {"fdatasync of a block", "bare Flight round trip", "plain Parquet", *databases}
+    goals = {name: variant for name, variant in writes.items() if "goal" in variant["parameters"]}
+    # Four goals are about Volary alone, and one about each way of PostgreSQL.
+    assert len(goals) == 3 + len(databases)
+    # With one turn, the ratio of the goal is that of the variants.
+    (floor,) = (variant for name, variant in goals.items() if "two fdatasyncs" in name)
+    raw = [writes[name]["samples"]["p50_ms"][0] for name in ("fdatasync of a block", "bare Flight round trip")]
+    ours = writes["Volary, clients: 1, rows: 1"]["samples"]["p50_ms"][0]
+    assert floor["samples"]["ratio"] == [pytest.approx(ours / (2 * sum(raw)))]
+
+
+def test_one_row_inserts_and_their_copy_have_the_same_rows(all_tables: Run) -> None:
+    inserts = variants(all_tables.results, "many_inserts")
+    # 64 clients insert equally many rows.
+    assert inserts["inserting"]["samples"]["rows"] == [256]
+    assert inserts["OPTIMIZE"]["samples"]["optimize_s"]
 
 
 def test_all_tables_are_drawn_and_the_same_results_as_the_same_bytes(all_tables: Run, tmp_path: Path) -> None:

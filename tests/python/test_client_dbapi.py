@@ -406,6 +406,51 @@ def test_whole_tables_are_ingested_in_all_modes(cursor, connection, name):
     assert connection.sql(count).rows() == [(2,)]
 
 
+def test_a_write_with_a_batch_id_is_applied_once(db, cursor, connection, empty_table):
+    insert = f"INSERT INTO {empty_table} (k, name) VALUES (?, ?)"
+    table = pa.table({"k": [1, 2], "name": ["kea", None]})
+    writes = [
+        ("text", lambda batch_id: cursor.execute(f"INSERT INTO {empty_table} (k) VALUES (1), (2)", batch_id=batch_id)),
+        ("Arrow", lambda batch_id: cursor.execute(insert, table, batch_id=batch_id)),
+        ("many", lambda batch_id: cursor.executemany(insert, [(1, "kea"), (2, None)], batch_id=batch_id)),
+        ("many of Arrow", lambda batch_id: cursor.executemany(insert, table, batch_id=batch_id)),
+        ("ingest", lambda batch_id: cursor.adbc_ingest(empty_table, table, "append", batch_id=batch_id)),
+    ]
+    for batch_id, write in writes:
+        assert db.batch_status(empty_table, batch_id).outcome == "unknown"
+        for _ in range(2):
+            write(batch_id)
+            assert cursor.rowcount == 2
+        assert db.batch_status(empty_table, batch_id, schema="public") == volary.BatchStatus(1, 1, "committed", 2)
+    for _ in range(2):
+        assert db.execute(insert, (3, "tui"), batch_id="one").rowcount == 1
+    # Without an id, the same statement is another write.
+    cursor.execute(insert, (3, "tui"))
+    found = connection.sql(f"SELECT k, count(*) FROM {empty_table} GROUP BY k ORDER BY k").rows()
+    assert found == [(1, len(writes)), (2, len(writes)), (3, 2)]
+
+
+def test_a_batch_id_for_another_write_or_for_none_is_refused(db, cursor, connection, empty_table):
+    insert = f"INSERT INTO {empty_table} (k) VALUES (?)"
+    cursor.execute(insert, (1,), batch_id="first")
+    with pytest.raises(dbapi.ProgrammingError, match=r"^ALREADY_EXISTS: .*batch id first"):
+        cursor.execute(insert, (2,), batch_id="first")
+    with pytest.raises(dbapi.ProgrammingError, match=r"^INVALID_ARGUMENT: .*volary-batch-id"):
+        cursor.execute(f"SELECT k FROM {empty_table}", batch_id="second")
+    with pytest.raises(dbapi.ProgrammingError, match="once for each row of parameters"):
+        cursor.executemany(
+            f"INSERT INTO {empty_table} (k) SELECT k + ? FROM {empty_table}", [(1,), (2,)], batch_id="second"
+        )
+    with pytest.raises(dbapi.ProgrammingError, match="volary-batch-id"):
+        cursor.adbc_ingest(empty_table, pa.table({"k": [2]}), "replace", batch_id="second")
+    for wrong in ("", "x" * 65, "t\u016b\u012b", uuid.UUID(int=7)):
+        with pytest.raises(dbapi.ProgrammingError, match="batch_id must be"):
+            cursor.execute(insert, (2,), batch_id=wrong)
+    with pytest.raises(dbapi.ProgrammingError, match=r"^NOT_FOUND: .*no_birds"):
+        db.batch_status("no_birds", "first")
+    assert connection.sql(f"SELECT k FROM {empty_table}").rows() == [(1,)]
+
+
 def test_a_saved_query_is_called_as_a_procedure(cursor, connection, birds):
     connection.sql(f"CREATE QUERY of_kind(kind VARCHAR) AS SELECT k FROM {birds} WHERE name = $kind ORDER BY k")
     try:
@@ -548,7 +593,14 @@ def test_what_is_closed_or_was_not_executed_is_a_programming_error(cluster):
             use()
     for _ in range(2):
         db.close()
-    for use in (db.cursor, db.commit, db.rollback, other.fetchone, lambda: other.execute("SELECT 1")):
+    for use in (
+        db.cursor,
+        db.commit,
+        db.rollback,
+        lambda: db.batch_status("t", "first"),
+        other.fetchone,
+        lambda: other.execute("SELECT 1"),
+    ):
         with pytest.raises(dbapi.ProgrammingError, match="the connection is closed"):
             use()
     other.close()

@@ -19,9 +19,7 @@ import volary
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # The commands that docs/repair.md recommends, in its order.
-RESTORE_MANIFEST, RECOVER = re.findall(
-    r"```sh\n(.*?)```", (REPOSITORY / "docs/repair.md").read_text("utf-8"), re.DOTALL
-)
+RESTORE_STORE, RECOVER = re.findall(r"```sh\n(.*?)```", (REPOSITORY / "docs/repair.md").read_text("utf-8"), re.DOTALL)
 SHARDS = 4
 FIRST_FORMAT = REPOSITORY / "tests/data/first_format.tar.xz"
 QUERIES = (
@@ -31,8 +29,11 @@ QUERIES = (
     "SELECT * FROM kinds WHERE id > 0 ORDER BY id",
     "SELECT nests.k, kinds.name FROM nests JOIN kinds ON nests.v = kinds.id WHERE k < 100 ORDER BY 1",
 )
+# All rows go to segments at once.
+SEGMENTS = {"VOLARY_WORKER__STORAGE__LOGGED_WRITE": "1B"}
 # Scrubs at full speed all the time. Whole segments are not checked when a query first needs them.
 SCRUBBING = {
+    **SEGMENTS,
     "VOLARY_WORKER__STORAGE__SCRUB_INTERVAL": "20ms",
     "VOLARY_WORKER__STORAGE__SCRUB_RATE": "1GiB",
     "VOLARY_WORKER__STORAGE__CHECK_ON_OPEN": "1B",
@@ -119,7 +120,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped]:
     """A stopped cluster that wrote rows before and after its older copy was made."""
     directory = tmp_path_factory.mktemp("damage")
     copies = tmp_path_factory.mktemp("copies")
-    with Processes(directory) as processes:
+    with Processes(directory, SEGMENTS) as processes:
         for _ in range(2):
             processes.add_worker()
         make_tables(processes)
@@ -137,9 +138,13 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped]:
         yield stopped._replace(answers=known)
 
 
-def shards_of(worker: Worker) -> list[Path]:
-    """Returns the directories of the worker's shards of the largest table."""
-    return sorted(worker.data_dir.glob("tables/1/*"))
+def segments_of(worker: Worker, table: int = 1) -> list[Path]:
+    """Returns the worker's segments of a table, by default of the largest one, ordered by shard and write."""
+
+    def shard_and_write(file: Path) -> list[int]:
+        return [int(part) for part in file.name.split("-")[:2]]
+
+    return sorted(worker.data_dir.glob(f"tables/{table}/*.parquet"), key=shard_and_write)
 
 
 FILES: dict[str, Callable[[Processes], tuple[Path, Path]]] = {
@@ -147,22 +152,10 @@ FILES: dict[str, Callable[[Processes], tuple[Path, Path]]] = {
     "gateway's volary.json": lambda p: (p.gateway.data_dir / "volary.json", p.workers[0].data_dir / "volary.json"),
     "catalog.redb": lambda p: (p.gateway.data_dir / "catalog.redb", p.gateway.data_dir / "volary.json"),
     "worker's volary.json": lambda p: (p.workers[0].data_dir / "volary.json", p.workers[1].data_dir / "volary.json"),
-    "manifest.json": lambda p: (
-        shards_of(p.workers[0])[0] / "manifest.json",
-        shards_of(p.workers[0])[1] / "manifest.json",
-    ),
-    "manifest.json of a reference table": lambda p: (
-        p.workers[1].data_dir / "tables/2/0/manifest.json",
-        shards_of(p.workers[1])[0] / "manifest.json",
-    ),
-    "segment": lambda p: (
-        min(shards_of(p.workers[0])[0].glob("*.parquet")),
-        min(shards_of(p.workers[0])[1].glob("*.parquet")),
-    ),
-    "newest segment": lambda p: (
-        max(shards_of(p.workers[1])[0].glob("*.parquet")),
-        min(shards_of(p.workers[1])[0].glob("*.parquet")),
-    ),
+    "store.redb": lambda p: (p.workers[0].data_dir / "store.redb", p.workers[1].data_dir / "store.redb"),
+    "segment": lambda p: (segments_of(p.workers[0])[0], segments_of(p.workers[0])[-1]),
+    "newest segment": lambda p: (segments_of(p.workers[1])[-1], segments_of(p.workers[1])[0]),
+    "segment of a reference table": lambda p: (segments_of(p.workers[1], 2)[0], segments_of(p.workers[1])[0]),
 }
 
 
@@ -233,7 +226,7 @@ def test_a_damaged_file_is_named_or_does_not_matter_and_no_row_is_deleted(
     DAMAGES[damage](stopped, path, other)
     before = segments(stopped)
     # The error names the damaged file, or another file of the directory that does not fit it.
-    names = [path.name, other.name, "manifest.json is missing", "manifest.json is not the newest", "catalog.redb"]
+    names = [path.name, other.name, "catalog.redb"]
     try:
         start(processes)
     except AssertionError:
@@ -262,22 +255,21 @@ def test_nothing_is_wrong_with_what_is_whole(stopped: Stopped) -> None:
     stop(stopped.processes)
 
 
-def test_a_shard_whose_manifest_was_lost_is_whole_again_when_the_manifest_is_restored(stopped: Stopped) -> None:
+def test_a_worker_whose_store_was_rolled_back_is_whole_again_when_the_newest_is_restored(stopped: Stopped) -> None:
     processes = stopped.processes
     stopped.restore()
-    manifest = shards_of(processes.workers[0])[0] / "manifest.json"
-    manifest.unlink()
+    store = processes.workers[0].data_dir / "store.redb"
+    roll_back(stopped, store)
     start(processes)
-    with pytest.raises(volary.Error, match=r"manifest\.json is missing"):
+    with pytest.raises(volary.Error, match=r"store\.redb in the worker's data directory is outdated"):
         answers(processes)
     # A row that is written to the shard now would be lost, too.
     rows = f"SELECT n, 1 FROM generate_series(1000, {1000 + 10 * SHARDS}) AS t(n)"
-    with pytest.raises(volary.Error, match=r"manifest\.json is missing"):
+    with pytest.raises(volary.Error, match=r"store\.redb"):
         processes.sql(f"INSERT INTO nests {rows}")
     stop(processes)
-    shard, lost = "tables/1/3/", f"{manifest.parent.relative_to(processes.workers[0].data_dir)}/"
     repair(
-        RESTORE_MANIFEST.replace(shard, lost),
+        RESTORE_STORE,
         {
             "backup/worker-1": stopped.copy_of(processes.workers[0].data_dir),
             "/var/lib/volary/worker-1": processes.workers[0].data_dir,
@@ -294,7 +286,7 @@ def test_a_scrub_finds_a_flipped_bit_that_no_query_reads(tmp_path: Path) -> None
         worker = processes.add_worker()
         make_tables(processes)
         insert(processes, 0, 100)
-        segment = max(worker.data_dir.glob("tables/1/*/*.parquet"))
+        segment = max(worker.data_dir.glob("tables/1/*.parquet"))
         flip(segment, 0.5)
         damage = "SELECT file, damage FROM system.segments WHERE damage IS NOT NULL"
         ((file, text),) = until(lambda: processes.sql(damage), "the scrub finds it")
@@ -309,7 +301,7 @@ def test_a_scrub_logs_a_segment_that_it_cannot_read(tmp_path: Path) -> None:
         worker = processes.add_worker()
         make_tables(processes)
         insert(processes, 0, 100)
-        segment = max(worker.data_dir.glob("tables/1/*/*.parquet"))
+        segment = max(worker.data_dir.glob("tables/1/*.parquet"))
         # A directory can be opened like a file, but reading it fails, as it does on a failing disk. There is no moment
         # at which a scrub finds neither the file nor the directory.
         link = tmp_path / "link"
@@ -326,7 +318,7 @@ def test_a_scrub_logs_a_segment_that_it_cannot_read(tmp_path: Path) -> None:
 
 
 def test_a_bit_that_flips_in_a_page_while_the_worker_runs_is_no_wrong_value(tmp_path: Path) -> None:
-    settings = {"VOLARY_WORKER__STORAGE__CHECK_ON_OPEN": "1B", "VOLARY_WORKER__STORAGE__SCRUB": "false"}
+    settings = {**SEGMENTS, "VOLARY_WORKER__STORAGE__CHECK_ON_OPEN": "1B", "VOLARY_WORKER__STORAGE__SCRUB": "false"}
     with Processes(tmp_path, settings) as processes:
         worker = processes.add_worker()
         processes.sql("CREATE TABLE eggs (k BIGINT NOT NULL, v BIGINT, s VARCHAR) WITH (shard_key = 'k', shards = 1)")
@@ -353,8 +345,11 @@ def test_a_bit_that_flips_in_a_page_while_the_worker_runs_is_no_wrong_value(tmp_
         assert [processes.sql(query) for query in (whole, one)] == expected
 
 
-def test_a_restored_catalog_serves_nothing_until_it_is_recovered_and_brings_no_row_back(tmp_path: Path) -> None:
-    with Processes(tmp_path) as processes:
+@pytest.mark.parametrize("settings", [{}, SEGMENTS], ids=["log", "segments"])
+def test_a_restored_catalog_serves_nothing_until_it_is_recovered_and_brings_no_row_back(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:
+    with Processes(tmp_path, settings) as processes:
         worker = processes.add_worker()
         catalog = processes.gateway.data_dir / "catalog.redb"
         processes.sql("CREATE TABLE nests (k BIGINT NOT NULL) WITH (shard_key = 'k', shards = 1)")
@@ -396,12 +391,51 @@ def test_a_restored_catalog_serves_nothing_until_it_is_recovered_and_brings_no_r
         until(lambda: len(answered(processes)) == 3, "the worker has set its rows aside")
         processes.sql("INSERT INTO nests VALUES (6)")
         assert sorted(answered(processes)) == [(1,), (2,), (3,), (6,)]
-        lost = sorted(worker.data_dir.glob("lost/*/tables/1/0/*.parquet"))
-        assert len(lost) == 2
-        assert sorted(pq.read_table(file)["k"].to_pylist() for file in lost) == [[4], [5]]
+        lost = worker.data_dir.glob("lost/*/tables/1/0-*.parquet")
+        assert sorted(key for file in lost for key in pq.read_table(file)["k"].to_pylist()) == [4, 5]
         worker.kill()
         worker.start()
         assert sorted(answered(processes)) == [(1,), (2,), (3,), (6,)]
+
+
+def test_a_copy_of_a_running_catalog_that_lacks_acknowledged_rows_deletes_none_of_them(tmp_path: Path) -> None:
+    """The numbers of the later writes are among those that the copy had reserved."""
+    with Processes(tmp_path) as processes:
+        worker = processes.add_worker()
+        catalog = processes.gateway.data_dir / "catalog.redb"
+        processes.sql("CREATE TABLE nests (k BIGINT NOT NULL) WITH (shard_key = 'k', shards = 1)")
+        for key in (1, 2, 3):
+            processes.sql(f"INSERT INTO nests VALUES ({key})")
+        # A snapshot of the volume has the files as they are on the disk.
+        backup = shutil.copy(catalog, tmp_path / "backup.redb")
+        mark = catalog.with_suffix(".revision")
+        backup_of_mark = shutil.copy(mark, tmp_path / "backup.revision")
+        for key in (4, 5, 6):
+            processes.sql(f"INSERT INTO nests VALUES ({key})")
+        newest = shutil.copy(catalog, tmp_path / "newest.redb")
+        processes.gateway.kill()
+        worker.kill()
+        shutil.copy(backup, catalog)
+        # Without the rest of the snapshot, it looks as if the last commits were damaged.
+        processes.gateway.launch()
+        code, line = processes.gateway.running().await_failure()
+        assert code == 1
+        assert re.match(r"volary: DATA_LOSS: .* ends with commit \d+, and commit \d+ was durable", line)
+        shutil.copy(backup_of_mark, mark)
+        worker.launch()
+        processes.gateway.start()
+        worker.await_ready()
+
+        def refused() -> bool:
+            with pytest.raises(volary.Error) as error:
+                processes.sql("SELECT k FROM nests WHERE k > 0")
+            return "volary gateway recover" in str(error.value)
+
+        until(refused, "the gateway has found out that its catalog is older than the worker")
+        processes.gateway.kill()
+        shutil.copy(newest, catalog)
+        processes.gateway.start()
+        until(lambda: len(answered(processes)) == 6, "no row was deleted")
 
 
 def answered(processes: Processes) -> list[tuple[Any, ...]]:
@@ -413,7 +447,7 @@ def answered(processes: Processes) -> list[tuple[Any, ...]]:
 
 
 def test_a_worker_that_was_away_while_a_restored_catalog_went_on_does_not_bring_its_rows_back(tmp_path: Path) -> None:
-    with Processes(tmp_path) as processes:
+    with Processes(tmp_path, SEGMENTS) as processes:
         _, second = processes.add_worker(), processes.add_worker()
         catalog = processes.gateway.data_dir / "catalog.redb"
         processes.sql("CREATE TABLE nests (k BIGINT NOT NULL) WITH (shard_key = 'k', shards = 2)")
@@ -501,15 +535,32 @@ def test_directories_of_the_first_format_open_and_go_on(first_format: Processes)
     start(first_format)
     assert first_format.sql(QUERIES[0]) == [(501, 125250, 2)]
     assert first_format.sql("SELECT id, name FROM kinds WHERE id > 0 ORDER BY id") == [(1, "kea"), (2, "takahe")]
+    for worker in first_format.workers:
+        assert not list(worker.data_dir.glob("tables/*/*/manifest.json"))
 
 
 def test_a_lost_manifest_of_the_first_format_is_noticed_by_the_number_of_rows(
     first_format: Processes,
 ) -> None:
-    manifest = shards_of(first_format.workers[0])[0] / "manifest.json"
+    manifest = min(first_format.workers[0].data_dir.glob("tables/1/*/manifest.json"))
     manifest.unlink()
     for worker in first_format.workers:
         worker.start()
-    with pytest.raises(volary.Error, match=r"0 of its \d+ acknowledged rows, because .*manifest\.json is missing"):
+    with pytest.raises(volary.Error, match=r"0 of its \d+ acknowledged rows, because store\.redb"):
         first_format.sql(QUERIES[0])
     assert len(list(manifest.parent.glob("*.parquet"))) == 2
+
+
+def test_a_damaged_manifest_of_the_first_format_is_named_and_nothing_is_upgraded(first_format: Processes) -> None:
+    worker = first_format.workers[0]
+    manifest = min(worker.data_dir.glob("tables/1/*/manifest.json"))
+    whole = manifest.read_bytes()
+    truncate(manifest, 0.5)
+    with pytest.raises(AssertionError, match=re.escape(str(manifest))):
+        worker.start()
+    worker.end()
+    assert not (worker.data_dir / "store.redb").exists()
+    manifest.write_bytes(whole)
+    for node in first_format.workers:
+        node.start()
+    assert first_format.sql(QUERIES[0]) == [(500, 124750, 2)]

@@ -8,7 +8,7 @@ import pytest
 from stub_gateway import Answer, Failure, StubGateway
 
 import volary
-from volary import ErrorCode
+from volary import ErrorCode, dbapi
 from volary._translate import parse
 from volary.errors import ERROR_CLASSES
 
@@ -57,6 +57,30 @@ def test_an_error_has_its_sqlstate_wherever_it_happens(place):
     with pytest.raises(volary.NotFoundError) as caught:
         run(place(failure(ErrorCode.NOT_FOUND, "42P01")))
     assert caught.value.sqlstate == "42P01"
+
+
+@at_every_place
+def test_an_error_says_in_how_many_seconds_to_try_again_wherever_it_happens(place):
+    busy = Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED: the disk is full", retry_after_ms=2500)
+    with pytest.raises(volary.ResourceExhaustedError) as caught:
+        run(place(busy))
+    assert caught.value.retry_after == 2.5
+    with (
+        StubGateway({"statement": place(busy)}) as stub,
+        dbapi.connect(stub.uri) as connection,
+        pytest.raises(dbapi.OperationalError) as caught_by_module,
+    ):
+        connection.execute("statement").fetchall()
+    assert caught_by_module.value.retry_after == 2.5
+
+
+# With a negative number, a server asks gRPC not to repeat the call.
+@pytest.mark.parametrize(("after_ms", "seconds"), [(0, 0.0), (None, None), (-1, None)])
+def test_a_server_may_not_say_when_to_try_again(after_ms, seconds):
+    gone = Failure(grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE: worker w3 is gone", retry_after_ms=after_ms)
+    with pytest.raises(volary.UnavailableError) as caught:
+        run(Answer(fail_at_once=gone))
+    assert caught.value.retry_after == seconds
 
 
 def test_each_error_of_a_connection_has_its_own_sqlstate():
@@ -141,10 +165,11 @@ def test_the_code_is_the_servers_then_grpcs_then_the_fallback(text, code, messag
 
 
 def test_an_error_survives_a_process_pool():
-    error = pickle.loads(pickle.dumps(volary.NotFoundError("no table t", sqlstate="42P01")))
-    assert type(error) is volary.NotFoundError
-    assert str(error) == "NOT_FOUND: no table t"
-    assert error.sqlstate == "42P01"
+    raised = volary.UnavailableError("worker w3 is gone", sqlstate="57P03", retry_after=0.5)
+    error = pickle.loads(pickle.dumps(raised))
+    assert type(error) is volary.UnavailableError
+    assert str(error) == "UNAVAILABLE: worker w3 is gone"
+    assert (error.sqlstate, error.retry_after) == ("57P03", 0.5)
 
 
 def test_a_timeout_of_one_statement_ends_it():

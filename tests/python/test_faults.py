@@ -37,6 +37,8 @@ SELDOM = {
     "VOLARY_GATEWAY__CLUSTER__LOST_AFTER": "1h",
 }
 # No worker is given up because it is silent.
+# All rows go to segments at once, so that tests can wait for files.
+SEGMENTS = {"VOLARY_WORKER__STORAGE__LOGGED_WRITE": "1B"}
 ENDURING = {
     "VOLARY_GATEWAY__GATHER__CONNECT_TIMEOUT": "10m",
     "VOLARY_GATEWAY__GATHER__IDLE_TIMEOUT": "10m",
@@ -50,10 +52,17 @@ FEATHERS = 1_000
 MANY_GROUPS = "SELECT v + n, count(*) FROM birds CROSS JOIN generate_series(1, 1000000000) t(n) GROUP BY v + n"
 
 
+class Loading(Processes):
+    """A cluster whose workers write rows into segments at once."""
+
+    def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
+        super().__init__(directory, {**SEGMENTS, **(settings or {})})
+
+
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
     """A gateway without workers."""
-    with Processes(tmp_path) as processes:
+    with Loading(tmp_path) as processes:
         yield processes
 
 
@@ -80,14 +89,14 @@ def proxied(processes: Processes) -> Processes:
 @pytest.fixture
 def impatient_pair(tmp_path: Path) -> Iterator[Processes]:
     """Starts the nodes of `pair` with a gateway that soon gives up a silent worker."""
-    with Processes(tmp_path, IMPATIENT) as processes:
+    with Loading(tmp_path, IMPATIENT) as processes:
         yield with_birds(processes)
 
 
 @pytest.fixture
 def impatient_proxied(tmp_path: Path) -> Iterator[Processes]:
     """Starts the nodes of `proxied` with a gateway that soon gives up a silent worker."""
-    with Processes(tmp_path, IMPATIENT) as processes:
+    with Loading(tmp_path, IMPATIENT) as processes:
         yield with_birds(processes, proxied=True)
 
 
@@ -97,7 +106,7 @@ def quiet(tmp_path: Path) -> Iterator[Processes]:
 
     The gateway asks for no reports in the meantime, and waits for a worker as long as it takes.
     """
-    with Processes(tmp_path, SELDOM | ENDURING) as processes:
+    with Loading(tmp_path, SELDOM | ENDURING) as processes:
         yield with_birds(processes, proxied=True)
 
 
@@ -117,7 +126,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @contextmanager
 def spilling_to(disk: Path, directory: Path) -> Iterator[Processes]:
     """Starts a gateway with its data on that disk, and a worker."""
-    processes = Processes(directory)
+    processes = Loading(directory)
     processes.gateway.data_dir = disk / "gateway"
     with processes:
         processes.add_worker()
@@ -192,7 +201,7 @@ def test_a_query_of_another_worker_alone_does_not_notice(pair: Processes) -> Non
 
 
 def test_a_query_waits_for_a_worker_that_starts_again(tmp_path: Path) -> None:
-    with Processes(tmp_path, {"VOLARY_GATEWAY__GATHER__RETRY_FOR": "10m"}) as processes:
+    with Loading(tmp_path, {"VOLARY_GATEWAY__GATHER__RETRY_FOR": "10m"}) as processes:
         worker = processes.add_worker()
         load_birds(processes)
         worker.kill()
@@ -273,7 +282,7 @@ def test_all_workers_are_asked_before_any_has_answered(
     tmp_path: Path, background: Any, query: str, partitions: int
 ) -> None:
     settings = SELDOM | ENDURING | {"VOLARY_GATEWAY__QUERY__TARGET_PARTITIONS": str(partitions)}
-    with Processes(tmp_path, settings) as processes:
+    with Loading(tmp_path, settings) as processes:
         workers = [processes.add_worker(proxied=True) for _ in range(3)]
         load_birds(processes)
         # A request has more bytes. The rest of it is held back, and no worker can answer without it.
@@ -323,7 +332,7 @@ def test_a_worker_that_falls_silent_in_the_middle_of_a_stream_is_given_up(impati
 
 
 def test_a_worker_at_which_a_query_waits_for_its_turn_is_not_given_up(tmp_path: Path, background: Any) -> None:
-    with Processes(tmp_path, IMPATIENT | {"VOLARY_WORKER__EXECUTION__MAX_RUNNING": "1"}) as processes:
+    with Loading(tmp_path, IMPATIENT | {"VOLARY_WORKER__EXECUTION__MAX_RUNNING": "1"}) as processes:
         processes.add_worker()
         load_birds(processes)
         with processes.connect() as connection:
@@ -376,7 +385,7 @@ def test_a_stopped_worker_is_named_whether_it_relays_or_is_relayed(impatient_pai
 
 @pytest.mark.parametrize("before", ["", "EXPLAIN ANALYZE ", "INSERT INTO pairs "])
 def test_a_join_of_the_gateway_that_makes_no_rows_ends_with_its_client(tmp_path: Path, before: str) -> None:
-    with Processes(tmp_path, {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1"}) as processes:
+    with Loading(tmp_path, {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1"}) as processes:
         processes.add_worker()
         processes.sql("CREATE TABLE pairs (n BIGINT) WITH (shard_key = 'n', shards = 2)")
         numbers = "generate_series(1, 10000000)"
@@ -403,7 +412,7 @@ def test_a_query_of_a_reference_table_is_answered_by_another_copy(
 
 
 def test_a_worker_that_ends_says_so(tmp_path: Path) -> None:
-    with Processes(tmp_path, {"VOLARY_GATEWAY__CLUSTER__LOST_AFTER": "1h"}) as processes:
+    with Loading(tmp_path, {"VOLARY_GATEWAY__CLUSTER__LOST_AFTER": "1h"}) as processes:
         worker = processes.add_worker()
         worker.running().stop()
         assert processes.nodes("state")[worker.id] == "draining"
@@ -440,7 +449,7 @@ def begin_half_a_load(processes: Processes, background: Any) -> Future[Any]:
     second.proxy.hold_after(up=100_000)
     load: Future[Any] = background(copy, processes, "more")
     until(lambda: second.proxy.is_holding, "the second worker has a part of its half")
-    # The first worker has four of the eight shards. Files that a manifest names are complete.
+    # The first worker has four of the eight shards. Files that the store names are complete.
     until(lambda: len(set(first.files()) - before) >= 4, "the first worker has written its half")
     ((table, rows),) = processes.sql("SELECT table_name, rows_written FROM system.loads")
     assert table == "birds"
@@ -680,7 +689,7 @@ def test_a_write_whose_client_gives_up_at_any_moment_is_there_whole_or_not_at_al
 
 
 def test_a_load_into_a_worker_that_takes_no_rows_is_given_up(tmp_path: Path) -> None:
-    with Processes(tmp_path, {"VOLARY_GATEWAY__LOAD__IDLE_TIMEOUT": "1s"}) as processes:
+    with Loading(tmp_path, {"VOLARY_GATEWAY__LOAD__IDLE_TIMEOUT": "1s"}) as processes:
         worker = processes.add_worker(proxied=True)
         load_birds(processes)
         files = files_of(processes)
@@ -696,7 +705,7 @@ def test_a_load_into_a_worker_that_takes_no_rows_is_given_up(tmp_path: Path) -> 
 
 
 def test_a_small_write_into_a_stopped_worker_is_given_up(tmp_path: Path) -> None:
-    with Processes(tmp_path, {"VOLARY_GATEWAY__LOAD__IDLE_TIMEOUT": "1s"}) as processes:
+    with Loading(tmp_path, {"VOLARY_GATEWAY__LOAD__IDLE_TIMEOUT": "1s"}) as processes:
         worker = processes.add_worker()
         load_birds(processes)
         worker.running().signal(signal.SIGSTOP)
@@ -708,7 +717,7 @@ def test_a_small_write_into_a_stopped_worker_is_given_up(tmp_path: Path) -> None
 
 
 def test_the_rows_of_a_failed_load_are_deleted_before_the_next_report(tmp_path: Path, background: Any) -> None:
-    with Processes(tmp_path, SELDOM) as processes:
+    with Loading(tmp_path, SELDOM) as processes:
         first = processes.add_worker()
         second = processes.add_worker(proxied=True)
         load_birds(processes)
@@ -726,7 +735,10 @@ def test_a_full_disk_fails_a_load_with_the_workers_name_and_leaves_nothing(
     small_disk: Path, processes: Processes
 ) -> None:
     processes.add_worker()
-    worker = processes.add_worker(data_dir=small_disk / "data")
+    worker = processes.new_worker(data_dir=small_disk / "data")
+    # Otherwise the worker takes no rows at all on such a disk.
+    worker.variables = {"VOLARY_WORKER__STORAGE__MIN_FREE": "1B"}
+    worker.start()
     load_birds(processes)
     files = files_of(processes)
     write(processes, "more", 60 * ROWS)
@@ -803,7 +815,7 @@ def has_joined_again(worker: Worker) -> bool:
 
 def test_a_gateway_that_starts_again_asks_its_workers_whether_they_are_there(tmp_path: Path) -> None:
     # By themselves, the workers would do nothing for most of an hour.
-    with Processes(tmp_path, SELDOM) as processes:
+    with Loading(tmp_path, SELDOM) as processes:
         processes.add_worker()
         processes.add_worker()
         load_birds(processes)
@@ -1011,7 +1023,7 @@ def test_a_data_directory_of_another_cluster_is_refused(
 ) -> None:
     worker = pair.workers[0]
     worker.kill()
-    with Processes(tmp_path_factory.mktemp("other")) as other:
+    with Loading(tmp_path_factory.mktemp("other")) as other:
         process = other.run(
             "stranger",
             "worker",

@@ -92,8 +92,9 @@ def test_statements_are_counted_by_how_they_end(observed: LocalCluster, operatio
         workers = [re.findall(r'\{node="(w\d+)"', series) for series in before]
         nodes = sorted({worker for found in workers for worker in found})
         assert len(nodes) == 2
-        stored = [operations.values()[f'volary_segment_rows{{node="{node}"}}'] for node in nodes]
-        assert sum(stored) == 1000
+        values = operations.values()
+        places = ("volary_segment_rows", "volary_log_rows")
+        assert sum(values[f'{place}{{node="{node}"}}'] for place in places for node in nodes) == 1000
         received = [grown(f'volary_received_rows_total{{node="{node}"}}') for node in nodes]
         assert sum(received) == 1000
         fragments = [grown(f'volary_fragments_total{{node="{node}",kind="shards",outcome="ok"}}') for node in nodes]

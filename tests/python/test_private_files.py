@@ -25,7 +25,7 @@ def open_to_others(processes: Processes) -> list[Path]:
     directories = [processes.gateway.data_dir, *(worker.data_dir for worker in processes.workers)]
     kept = [path for directory in directories for path in [directory, *directory.rglob("*")]]
     assert any(path.name == "catalog.redb" for path in kept)
-    assert any(path.suffix == ".parquet" for path in kept)
+    assert any(path.suffix == ".log" for path in kept)
     return [path for path in kept if mode_of(path) & 0o077]
 
 

@@ -46,6 +46,8 @@ class Observed(Processes):
             "VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": PASSWORD,
             "VOLARY_OPERATIONS__TOKEN_FILE": str(self.token_file),
             "VOLARY_OPERATIONS__LABEL_USERS": "true",
+            # All rows go to segments at once, so that there are some.
+            "VOLARY_WORKER__STORAGE__LOGGED_WRITE": "1B",
         }
         super().__init__(directory, settings)
         self.operations: dict[str, HeldPort] = {}
@@ -225,7 +227,7 @@ def test_types_and_help_are_those_of_the_list(prometheus: Prometheus):
         ("volary_tables", 1),
         ("volary_users", 1),
         ("sum(volary_shards)", 8),
-        ("sum(volary_segment_rows)", ROWS),
+        ("sum(volary_segment_rows) + sum(volary_log_rows)", ROWS),
         ("volary_written_rows_total", ROWS),
         ('volary_writes_total{outcome="committed"}', 1),
         ("volary_queries_running", 0),

@@ -17,6 +17,7 @@ ACTIONS = {
     "CancelFlightInfo",
     "CancelQuery",
     "RenewFlightEndpoint",
+    "volary.batch_status",
 }
 ROW = pa.record_batch([[1]], ["k"])
 

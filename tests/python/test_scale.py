@@ -211,7 +211,7 @@ def failures(fleet: Fleet) -> list[volary.Error]:
 @pytest.mark.parametrize(
     ("relays", "asked", "most_kib"),
     [
-        ("off", f"workers={WORKERS}", 264),
+        ("off", f"workers={WORKERS}", 272),
         # The tickets of relays name their members.
         (str(SOME_RELAYS), f"relays={SOME_RELAYS} members={WORKERS}", 352),
     ],

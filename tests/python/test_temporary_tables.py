@@ -22,6 +22,8 @@ _numbers = itertools.count()
 COOKIES = {DatabaseOptions.WITH_COOKIE_MIDDLEWARE.value: "true"}
 ROWS = pa.table({"k": [1, 2], "name": ["kea", "tui"]})
 # A client with credentials of its own and without cookies names no session.
+# All rows go to segments at once, so that there are files.
+SEGMENTS = {"VOLARY_WORKER__STORAGE__LOGGED_WRITE": "1B"}
 API_KEY = {DatabaseOptions.AUTHORIZATION_HEADER.value: "Bearer key"}
 CREATE = "CREATE TEMP TABLE nest (k BIGINT) WITH (shards = 2)"
 
@@ -120,7 +122,7 @@ def test_parts_of_a_result_are_fetched_from_the_workers(connection, name):
 
 
 def test_a_closed_session_leaves_no_table_and_no_file(tmp_path):
-    with LocalCluster(tmp_path, workers=2) as cluster, cluster.connect() as other:
+    with LocalCluster(tmp_path, workers=2, settings=SEGMENTS) as cluster, cluster.connect() as other:
         with cluster.connect() as connection:
             connection.sql("CREATE TEMP TABLE nest AS SELECT value AS k FROM generate_series(1, 100)")
             connection.sql("CREATE TEMP VIEW eggs AS SELECT k FROM nest")
@@ -130,7 +132,7 @@ def test_a_closed_session_leaves_no_table_and_no_file(tmp_path):
 
 
 def test_an_unused_session_loses_its_tables_and_one_whose_statement_runs_keeps_them(tmp_path):
-    settings = {"VOLARY_GATEWAY__TEMPORARY_TABLES__IDLE_TIMEOUT": "1s"}
+    settings = {**SEGMENTS, "VOLARY_GATEWAY__TEMPORARY_TABLES__IDLE_TIMEOUT": "1s"}
     endless = "SELECT n.k FROM nest n CROSS JOIN generate_series(1, 1000000000)"
     with (
         LocalCluster(tmp_path, workers=1, settings=settings) as cluster,

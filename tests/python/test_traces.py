@@ -93,13 +93,14 @@ def test_one_trace_shows_what_the_gateway_and_each_worker_did(traced: Processes,
 def test_a_write_is_traced_on_the_workers_that_store_its_rows(traced: Processes, collected: Collector) -> None:
     trace = TRACE[::-1]
     query(traced, "INSERT INTO birds SELECT value, 0 FROM generate_series(1, 100)", trace)
-    spans = collected.await_trace(trace, "statement", "write", "write")
+    spans = collected.await_trace(trace, "statement", "group", "write", "write")
     writes = [span for span in spans if span.name == "write"]
     assert {span.attributes["worker"] for span in writes} == {"w1", "w2"}
     # The driver prepares the statement first, which is a statement of its own.
     statements = {span.span_id for span in spans if span.name == "statement"}
-    (parent,) = {span.parent_id for span in writes}
-    assert parent in statements
+    group = one(spans, "group")
+    assert group.parent_id in statements
+    assert {span.parent_id for span in writes} == {group.span_id}
 
 
 def test_explain_analyze_names_the_query_of_its_trace(traced: Processes, collected: Collector) -> None:

@@ -32,8 +32,8 @@ HELD = 64 * KIB
 SLACK = 8 * MIB
 """Growth of a process because of its other work and its detailed log, in bytes."""
 CHECKS = 3 * 19 * MIB
-"""Memory that Argon2 takes, in bytes. Two passwords are checked at the same time. Meanwhile, the allocator may be giving
-back the memory of a third check, which has ended.
+"""Memory that Argon2 takes, in bytes. Two passwords are checked at the same time. Meanwhile, the allocator may be
+giving back the memory of a third check, which has ended.
 """
 WAITING = 100
 REFUSED, TOO_LATE = StatusCode.RESOURCE_EXHAUSTED, StatusCode.DEADLINE_EXCEEDED

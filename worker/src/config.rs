@@ -118,6 +118,21 @@ pub struct StorageConfig {
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String")]
     pub scrub_interval: Duration,
+    /// Size up to which the rows that a write has for this worker go to the log, where one sync
+    /// makes them durable. Larger writes make segments at once.
+    pub logged_write: MemorySize,
+    /// Size of the log, on disk and in memory. If it is full, small writes make segments, too.
+    pub log: MemorySize,
+    /// Merges small segments in the background. OPTIMIZE merges them even without it.
+    pub compaction: bool,
+    /// Number of bytes per second that a merge of segments reads and writes.
+    pub compaction_rate: MemorySize,
+    /// Pause between two looks at the shards with new segments.
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "String")]
+    pub compaction_interval: Duration,
+    /// Free disk space below which writes are refused. Queries and deletions go on.
+    pub min_free: MemorySize,
 }
 
 /// Size of the largest ticket that a client may send, in bytes. Gateways make no larger tickets.
@@ -194,6 +209,12 @@ impl Default for StorageConfig {
             scrub: true,
             scrub_rate: MemorySize::Bytes(16 << 20),
             scrub_interval: Duration::from_secs(24 * 60 * 60),
+            logged_write: MemorySize::Bytes(1 << 20),
+            log: MemorySize::Bytes(256 << 20),
+            compaction: true,
+            compaction_rate: MemorySize::Bytes(64 << 20),
+            compaction_interval: Duration::from_secs(10),
+            min_free: MemorySize::Bytes(256 << 20),
         }
     }
 }

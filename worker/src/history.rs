@@ -8,6 +8,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::lineage::{Incarnation, Lineage};
+use volary_flight_proto::write_set::WriteSet;
 use volary_flight_proto::{Error, Result};
 use volary_node::DataDir;
 
@@ -66,8 +67,11 @@ impl History {
             return Ok(());
         }
         let max_write = self.storage.totals().max_write;
+        let has_all_commits = lineage.has_all_commits(self.storage.heard_commits());
         let mut adopted = self.adopted.write();
-        if adopted.knows(lineage.incarnation) || adopted.adopt(lineage, max_write) {
+        if adopted.knows(lineage.incarnation)
+            || (has_all_commits && adopted.adopt(lineage, max_write))
+        {
             return Ok(());
         }
         Err(Error::unavailable(
@@ -87,23 +91,47 @@ impl History {
             return Ok(());
         }
         let mut adopted = self.adopted.write();
-        self.data_dir
-            .record_incarnations(adopted.incarnations.clone())?;
+        // Until they are durable, the worker deletes nothing, even if the disk is full.
+        let incarnations = &adopted.incarnations;
+        self.storage
+            .write_with_ballast(|| self.data_dir.record_incarnations(incarnations.clone()))?;
         adopted.is_durable = true;
         Ok(())
     }
 
+    /// Returns whether [`Self::hear`] of this lineage does not block.
+    pub(crate) fn has_adopted(&self, lineage: Option<&Lineage>) -> bool {
+        let adopted = self.adopted.try_read();
+        adopted.is_some_and(|adopted| {
+            adopted.is_durable && lineage.is_none_or(|lineage| adopted.knows(lineage.incarnation))
+        })
+    }
+
+    /// Does what [`Self::adopt`] does, and notes how many writes the catalog has committed. May
+    /// block.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::adopt`].
+    pub(crate) fn hear(&self, lineage: Option<&Lineage>, commits: u64) -> Result<()> {
+        self.adopt(lineage)?;
+        self.storage.hear_commits(commits);
+        Ok(())
+    }
+
     /// Moves the rows that the lineage's catalog does not have to a directory that nobody reads,
-    /// and adopts the lineage. May block.
+    /// and adopts the lineage. These are the rows of `aborted` writes, and of all writes from the
+    /// lineage's first one on. May block.
     ///
     /// # Errors
     /// Returns the errors of the file system, and `UNAVAILABLE` for a lineage whose ancestor is not
     /// known.
-    pub fn set_aside(&self, lineage: &Lineage) -> Result<()> {
+    pub fn set_aside(&self, lineage: &Lineage, aborted: &WriteSet) -> Result<()> {
         let knows_ancestor = self.adopted.read().knows(lineage.ancestor);
         if self.check(Some(lineage)).is_err() && knows_ancestor {
             let from = WriteId(lineage.from_write);
-            let rows = self.storage.set_aside(from, lineage.incarnation)?;
+            let rows = self.storage.set_aside(aborted, from, lineage.incarnation)?;
+            let commits = lineage.base_commits.unwrap_or_default();
+            self.storage.reset_commits(commits)?;
             tracing::warn!(
                 rows,
                 from_write = %from,
@@ -184,6 +212,7 @@ mod tests {
             incarnation,
             ancestor,
             from_write,
+            base_commits: None,
         }
     }
 
@@ -249,6 +278,36 @@ mod tests {
     }
 
     #[test]
+    fn a_catalog_with_fewer_commits_than_the_worker_has_heard_of_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let history = open(&dir);
+        history.hear(Some(&lineage(10, 0, 1)), 6).unwrap();
+        write(&history, 3);
+        write(&history, 4);
+        history.hear(Some(&lineage(10, 0, 1)), 8).unwrap();
+        history.storage.record_commits().unwrap();
+        drop(history);
+        let history = open(&dir);
+        // The catalog is a copy of the running one. It had reserved the number 4, and has aborted
+        // it by now.
+        let copy = Lineage {
+            base_commits: Some(7),
+            ..lineage(30, 10, 4097)
+        };
+        assert_refused(&history, &copy);
+        let aborted = WriteSet::of_range(WriteId(4), WriteId(4096));
+        history.set_aside(&copy, &aborted).unwrap();
+        assert_eq!(history.storage.heard_commits(), 7);
+        let kept = history.storage.list().segments;
+        assert_eq!((kept.len(), kept[0].write_id), (1, 3));
+        let goes_on = Lineage {
+            base_commits: Some(8),
+            ..lineage(40, 30, 8193)
+        };
+        history.hear(Some(&goes_on), 9).unwrap();
+    }
+
+    #[test]
     fn rows_of_another_history_are_set_aside_and_not_deleted() {
         let dir = tempfile::tempdir().unwrap();
         let history = open(&dir);
@@ -258,20 +317,22 @@ mod tests {
         }
         let recovered = lineage(30, 10, 5);
         assert_refused(&history, &recovered);
-        history.set_aside(&recovered).unwrap();
+        history.set_aside(&recovered, &WriteSet::default()).unwrap();
         let kept = history.storage.list().segments;
         assert_eq!(kept.len(), 1);
         assert_eq!(kept[0].write_id, 3);
-        let lost = dir.path().join("lost/0000001e/tables/1/0");
-        assert_eq!(std::fs::read_dir(&lost).unwrap().count(), 3);
-        let manifest = std::fs::read_to_string(lost.join("manifest.json")).unwrap();
-        assert!(manifest.contains("\"write_id\": 6"), "{manifest}");
+        let lost = dir.path().join("lost/0000001e/tables/1");
+        let names = std::fs::read_dir(&lost).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.map(|name| name[..4].to_owned()).collect();
+        names.sort();
+        assert_eq!(names, ["0-5-", "0-6-"]);
         drop(history);
         let history = open(&dir);
         assert_eq!(history.incarnations().len(), 2);
         assert_eq!(history.storage.totals().rows, 1);
         // The gateway asks again, as if the answer had been lost.
-        history.set_aside(&recovered).unwrap();
+        history.set_aside(&recovered, &WriteSet::default()).unwrap();
         assert_eq!(history.storage.totals().rows, 1);
     }
 }

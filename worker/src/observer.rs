@@ -71,6 +71,51 @@ const SEGMENT_BYTES: Metric = Metric::gauge(
     &["node"],
     "Size of the segments on disk.",
 );
+const LOG_ROWS: Metric = Metric::gauge(
+    "volary_log_rows",
+    &["node"],
+    "Rows that are in the log and in no segment yet.",
+);
+const LOG_USE: Metric = Metric::gauge(
+    "volary_log_used_ratio",
+    &["node"],
+    "Share of the log that is taken by rows which are in no segment yet, from 0 to 1.",
+);
+const LOGGED_BYTES: Metric = Metric::counter(
+    "volary_logged_bytes_total",
+    &["node"],
+    "Bytes of rows that went to the log.",
+);
+const FLUSHED_BYTES: Metric = Metric::counter(
+    "volary_flushed_bytes_total",
+    &["node"],
+    "Bytes of segments that were made of rows in the log.",
+);
+const WRITTEN_BYTES: Metric = Metric::counter(
+    "volary_written_bytes_total",
+    &["node"],
+    "Bytes of segments that large writes made.",
+);
+const MERGES: Metric = Metric::counter(
+    "volary_merges_total",
+    &["node"],
+    "Merges of segments into larger ones.",
+);
+const MERGED_BYTES: Metric = Metric::counter(
+    "volary_merged_bytes_total",
+    &["node"],
+    "Bytes of segments that were merged into larger ones.",
+);
+const COMPACTED_BYTES: Metric = Metric::counter(
+    "volary_compacted_bytes_total",
+    &["node"],
+    "Bytes of segments that merges made.",
+);
+const EXPIRED_ROWS: Metric = Metric::counter(
+    "volary_expired_rows_total",
+    &["node"],
+    "Rows that were deleted because they had expired.",
+);
 const WRITES: Metric = Metric::gauge(
     "volary_writes_in_progress",
     &["node"],
@@ -107,6 +152,15 @@ pub const METRICS: &[Metric] = &[
     SEGMENTS,
     SEGMENT_ROWS,
     SEGMENT_BYTES,
+    LOG_ROWS,
+    LOG_USE,
+    LOGGED_BYTES,
+    FLUSHED_BYTES,
+    WRITTEN_BYTES,
+    MERGES,
+    MERGED_BYTES,
+    COMPACTED_BYTES,
+    EXPIRED_ROWS,
     WRITES,
     SCRUBBED_BYTES,
     DAMAGED,
@@ -185,9 +239,24 @@ impl ObservedNode for WorkerObserver {
         let stored = context.storage.totals();
         samples.gauge(SHARDS, labels(), stored.shards as f64);
         samples.gauge(SEGMENTS, labels(), stored.segments as f64);
-        samples.gauge(SEGMENT_ROWS, labels(), stored.rows as f64);
+        let in_segments = stored.rows - stored.logged_rows;
+        samples.gauge(SEGMENT_ROWS, labels(), in_segments as f64);
         samples.gauge(SEGMENT_BYTES, labels(), stored.bytes as f64);
-        samples.gauge(DAMAGED, labels(), stored.damaged as f64);
+        samples.gauge(LOG_ROWS, labels(), stored.logged_rows as f64);
+        samples.gauge(LOG_USE, labels(), context.storage.log_share());
+        for (metric, counter) in [
+            (LOGGED_BYTES, &context.totals.logged_bytes),
+            (FLUSHED_BYTES, &context.totals.flushed_bytes),
+            (WRITTEN_BYTES, &context.totals.written_bytes),
+            (MERGES, &context.totals.merges),
+            (MERGED_BYTES, &context.totals.merged_bytes),
+            (COMPACTED_BYTES, &context.totals.compacted_bytes),
+            (EXPIRED_ROWS, &context.totals.expired_rows),
+        ] {
+            samples.counter(metric, labels(), counter.get());
+        }
+        let damaged = context.storage.damaged_segments();
+        samples.gauge(DAMAGED, labels(), damaged as f64);
         let writes = context.storage.running_writes();
         samples.gauge(WRITES, labels(), writes as f64);
         let scrubbed = context.totals.scrubbed_bytes.get();

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::config;
+use crate::pace::Pace;
 use crate::storage::Storage;
 use crate::totals::WorkerTotals;
 
@@ -22,41 +22,40 @@ pub(crate) async fn scrub(
     if !config.scrub {
         return;
     }
-    let pace = Arc::new(Pace {
-        bytes_per_second: config.scrub_rate.bytes().max(1),
+    let progress = Arc::new(Progress {
+        pace: Pace::new(config.scrub_rate.bytes()),
         is_stopping: AtomicBool::new(false),
         totals,
     });
     let scrubbing = async {
         loop {
-            scrub_all(&storage, &pace).await;
+            scrub_all(&storage, &progress).await;
             sleep(config.scrub_interval).await;
         }
     };
     let _: Option<()> = stopping.run_until_cancelled(scrubbing).await;
-    pace.is_stopping.store(true, Ordering::Relaxed);
+    progress.is_stopping.store(true, Ordering::Relaxed);
 }
 
 #[derive(Debug)]
-struct Pace {
-    bytes_per_second: usize,
+struct Progress {
+    pace: Pace,
     /// Says whether the worker stops. If it does, the current segment is read to its end without
     /// pauses.
     is_stopping: AtomicBool,
     totals: Arc<WorkerTotals>,
 }
 
-impl Pace {
-    fn wait(&self, read_bytes: usize) {
+impl Progress {
+    fn note(&self, read_bytes: usize) {
         self.totals.scrubbed_bytes.inc_by(read_bytes as u64);
         if !self.is_stopping.load(Ordering::Relaxed) {
-            let share = read_bytes as f64 / self.bytes_per_second as f64;
-            std::thread::sleep(Duration::from_secs_f64(share));
+            std::thread::sleep(self.pace.pause(read_bytes));
         }
     }
 }
 
-async fn scrub_all(storage: &Storage, pace: &Arc<Pace>) {
+async fn scrub_all(storage: &Storage, progress: &Arc<Progress>) {
     let mut segments = storage.all_segments();
     // The scrub starts at a random segment. Otherwise, a worker that is often restarted would never
     // reach the last ones.
@@ -64,9 +63,9 @@ async fn scrub_all(storage: &Storage, pace: &Arc<Pace>) {
     segments.rotate_left(usize::try_from(middle).unwrap_or_default());
     let (mut checked, mut damaged, mut unreadable) = (0_u64, 0_u64, 0_u64);
     for segment in segments {
-        let pace = Arc::clone(pace);
+        let progress = Arc::clone(progress);
         let checking = move || {
-            let compared = segment.check_content(|bytes| pace.wait(bytes));
+            let compared = segment.check_content(|bytes| progress.note(bytes));
             (compared, segment.is_damaged())
         };
         match tokio::task::spawn_blocking(checking).await {

@@ -28,6 +28,7 @@ use crate::background::run_blocking;
 use crate::clients::{ClientCalls, ClientService};
 use crate::config::{CLIENTS_UNFINISHED_BYTES, Config, ExecutionConfig, TICKET_BYTES};
 use crate::context::WorkerContext;
+use crate::flusher::flush_log;
 use crate::fragment::cache::FragmentCache;
 use crate::fragment::environment::FragmentEnvironments;
 use crate::fragment::relay::STREAM_WINDOW_BYTES;
@@ -53,8 +54,8 @@ pub struct Worker {
     serving: RunningServer,
     /// Serves the address that only clients connect to, if there is one.
     serving_clients: Option<RunningServer>,
-    /// Tasks for the membership, the scrub and the watch over the worker's memory. They end by
-    /// themselves when the server stops.
+    /// Tasks for the membership, the scrub, the log, merges and the watch over the worker's memory.
+    /// They end by themselves when the server stops.
     background: JoinSet<()>,
     observer: Arc<dyn ObservedNode>,
 }
@@ -80,9 +81,11 @@ impl Worker {
         let listener = Listener::bind(config.listen)?;
         let address = listener.address();
         let clients_listener = config.clients.listen.map(Listener::bind).transpose()?;
-        let storage_dir = data_dir.path().to_owned();
+        let storage_dir = Arc::clone(&data_dir);
+        let log_bytes = config.storage.log.bytes() as u64;
         let storage =
-            run_blocking(move || Storage::open(&storage_dir, Arc::new(LocalDisk))).await?;
+            run_blocking(move || Storage::of_worker(&storage_dir, Arc::new(LocalDisk), log_bytes))
+                .await?;
         let runtime_env = memory::runtime_env(&config.memory, data_dir.path(), SEGMENT_FOOTERS)?;
         let tls = Tls::load(NodeRole::Worker, &config.tls)?;
         let instance = Uuid::new_v4().to_string();
@@ -127,6 +130,7 @@ impl Worker {
         let clients = ClientCalls::new(Arc::clone(&context), &runtimes)?;
         let service =
             WorkerService::new(Arc::clone(&context), Arc::clone(&reporter), clients.clone());
+        let compactor = Arc::clone(service.compactor());
         let limit = context.config.message_limit();
         let unfinished = MessageBudget::new(
             CLIENTS_UNFINISHED_BYTES,
@@ -195,6 +199,12 @@ impl Worker {
         background.spawn_on(membership_task, runtimes.health());
         background.spawn_on(watching, runtimes.health());
         background.spawn_on(scrubbing, io);
+        let flushing = flush_log(
+            crate::write::WriteContext::of_worker(&context),
+            serving.stopping(),
+        );
+        background.spawn_on(flushing, io);
+        background.spawn_on(compactor.run(serving.stopping()), io);
         tracing::info!(worker = %context.id, %address, "worker serves");
         Ok(Self {
             context,
@@ -239,7 +249,7 @@ impl Worker {
         // of its own.
         while let Some(ended) = self.background.join_next().await {
             if let Err(error) = ended {
-                tracing::warn!(worker = %self.context.id, %error, "a background task panicked: the membership, the scrub or the watch over the memory");
+                tracing::warn!(worker = %self.context.id, %error, "a background task panicked: the membership, the scrub, the flush of the log, the merges of segments or the watch over the memory");
             }
         }
     }

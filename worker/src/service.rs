@@ -8,13 +8,14 @@ use arrow_flight::{
 };
 use bytes::Bytes;
 use futures::future::ready;
-use futures::{Stream, StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use prost::Message;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument;
-use volary_flight_proto::control::{CONTROL_ACTION, Control, control};
+use volary_flight_proto::control::{CONTROL_ACTION, Control, Optimize, control};
 use volary_flight_proto::ids::{TableId, WriteId};
+use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::seal::{Purpose, Sealer};
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::trace::TraceParent;
@@ -26,12 +27,13 @@ use volary_node::traces;
 
 use crate::background::run_blocking;
 use crate::clients::{ClientCalls, introduction_from_request};
+use crate::compaction::Compactor;
 use crate::context::WorkerContext;
 use crate::fragment::keep_alive::KeepAliveStream;
 use crate::fragment::run;
 use crate::fragment::small_answer::buffer_small_answer;
 use crate::membership::Reporter;
-use crate::write::{self, ReceivedStreams, WriteContext};
+use crate::write::{self, Backpressure, ReceivedStreams, WriteContext};
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +49,8 @@ pub struct WorkerService {
     context: Arc<WorkerContext>,
     reporter: Arc<Reporter>,
     clients: ClientCalls,
+    compactor: Arc<Compactor>,
+    backpressure: Arc<Backpressure>,
     received_streams: Arc<ReceivedStreams>,
 }
 
@@ -54,12 +58,22 @@ impl WorkerService {
     /// Builds the service from what all calls share. `clients` serves the callers that are not
     /// nodes.
     pub fn new(context: Arc<WorkerContext>, reporter: Arc<Reporter>, clients: ClientCalls) -> Self {
+        let compactor = Compactor::new(WriteContext::of_worker(&context));
+        let backpressure =
+            Backpressure::new(context.storage.clone(), context.config.storage.clone());
         Self {
             context,
             reporter,
             clients,
+            compactor: Arc::new(compactor),
+            backpressure: Arc::new(backpressure),
             received_streams: Arc::default(),
         }
+    }
+
+    /// Returns what merges the segments of the worker.
+    pub(crate) fn compactor(&self) -> &Arc<Compactor> {
+        &self.compactor
     }
 
     /// Opens a ticket and returns the messages of its fragment. Checks only what is cheap to check;
@@ -107,15 +121,20 @@ impl WorkerService {
             .inspect_ok(move |batch| counted_rows.received.add_rows(batch.num_rows() as u64))
             .map_err(Error::from);
         let context = WriteContext {
-            storage: self.context.storage.clone(),
-            config: self.context.config.storage.clone(),
-            parallelism: self.context.target_partitions(),
-            runtime_env: Arc::clone(&self.context.runtime_env),
             runtimes: self.context.runtimes.of_user(request.owner),
+            ..WriteContext::of_worker(&self.context)
         };
-        let (history, lineage) = (Arc::clone(&self.context.history), request.lineage);
+        let history = Arc::clone(&self.context.history);
+        let backpressure = Arc::clone(&self.backpressure);
+        let (lineage, commits) = (request.lineage, request.commits);
         let writing = async move {
-            run_blocking(move || history.adopt(lineage.as_ref())).await?;
+            match history.has_adopted(lineage.as_ref()) {
+                true => history.hear(lineage.as_ref(), commits)?,
+                false => run_blocking(move || history.hear(lineage.as_ref(), commits)).await?,
+            }
+            if let Some(table) = &request.table {
+                backpressure.admit(TableId(table.table_id)).await?;
+            }
             let written = write::write(&context, request, Box::pin(rows)).await?;
             Ok(PutResult {
                 app_metadata: written.encode_to_vec().into(),
@@ -143,22 +162,58 @@ impl WorkerService {
         Ok(request)
     }
 
-    async fn run_command(&self, body: &[u8]) -> Result<Bytes> {
+    fn open_command(&self, body: &[u8]) -> Result<Control> {
         let command: Control = self.context.sealer.open(Purpose::Control, body)?;
         self.context
             .check_addressee(&command.cluster_id, command.worker_id)?;
+        Ok(command)
+    }
+
+    /// Merges a table's segments. That may take minutes.
+    async fn optimize(
+        &self,
+        optimize: Optimize,
+        lineage: Option<Lineage>,
+        commits: u64,
+    ) -> Result<impl Future<Output = Result<arrow_flight::Result>> + Send + use<>> {
+        let (Some(table), Some(snapshot)) = (optimize.table, optimize.snapshot) else {
+            return Err(Error::invalid(
+                "the command to optimize a table has no table or no snapshot",
+            ));
+        };
+        let history = Arc::clone(&self.context.history);
+        run_blocking(move || history.hear(lineage.as_ref(), commits)).await?;
+        let compactor = Arc::clone(&self.compactor);
+        Ok(async move {
+            let optimized = compactor.optimize(table, snapshot).await?;
+            let body = optimized.encode_to_vec().into();
+            Ok(arrow_flight::Result { body })
+        })
+    }
+
+    async fn run_command(&self, command: Control) -> Result<Bytes> {
         let storage = self.context.storage.clone();
         let (history, lineage) = (&self.context.history, command.lineage);
+        let commits = command.commits;
         let command = command
             .command
             .ok_or_else(|| Error::invalid("the control message has no command"))?;
         match command {
             // A report is answered at once, whatever other commands wait for. The gateway considers
             // a worker lost if it does not answer.
-            control::Command::Report(question) => Ok(self.reporter.answer(question, lineage).await),
+            control::Command::Report(question) => {
+                Ok(self.reporter.answer(question, lineage, commits).await)
+            }
             control::Command::ListSegments(_) => {
                 run_blocking(move || Ok(storage.list().encode_to_vec().into())).await
             }
+            control::Command::DescribeStorage(_) => {
+                let compactor = Arc::clone(&self.compactor);
+                run_blocking(move || Ok(compactor.describe_storage().encode_to_vec().into())).await
+            }
+            control::Command::Optimize(_) => Err(Error::internal(
+                "the command to optimize a table is answered with a stream",
+            )),
             control::Command::DropTable(drop) => {
                 history.check(lineage.as_ref())?;
                 let table = TableId(drop.table_id);
@@ -173,18 +228,19 @@ impl WorkerService {
     }
 }
 
-/// Returns the result of a write. Until the result is there, the stream sends empty messages at
-/// regular intervals. These keep-alives are needed because sorting and syncing may take long.
-fn with_keep_alives(
-    writing: impl Future<Output = Result<PutResult>> + Send + 'static,
-) -> impl Stream<Item = Result<PutResult, Status>> + Send {
-    stream::unfold(Some(Box::pin(writing)), |writing| async move {
-        let mut writing = writing?;
-        match timeout(KEEP_ALIVE_INTERVAL, &mut writing).await {
+/// Returns the result of work that may take long. Until the result is there, the stream sends empty
+/// messages at regular intervals, which show that the worker is alive.
+fn with_keep_alives<T: Default + Send + 'static>(
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> MessageStream<T> {
+    let messages = stream::unfold(Some(Box::pin(work)), |work| async move {
+        let mut work = work?;
+        match timeout(KEEP_ALIVE_INTERVAL, &mut work).await {
             Ok(result) => Some((result.map_err(Status::from), None)),
-            Err(_) => Some((Ok(PutResult::default()), Some(writing))),
+            Err(_) => Some((Ok(T::default()), Some(work))),
         }
-    })
+    });
+    messages.boxed()
 }
 
 /// Creates the error for a call that only a gateway serves.
@@ -217,7 +273,7 @@ impl Flight for WorkerService {
     ) -> Answer<MessageStream<PutResult>> {
         PeerKind::of(request.extensions()).check_is_node()?;
         let writing = self.begin_write(request.into_inner()).await?;
-        Ok(Response::new(with_keep_alives(writing).boxed()))
+        Ok(Response::new(with_keep_alives(writing)))
     }
 
     async fn do_action(
@@ -230,7 +286,13 @@ impl Flight for WorkerService {
             return Err(gateways_only_error(&format!("action {}", action.r#type)));
         }
         peer.check_is_node()?;
-        let body = self.run_command(&action.body).await?;
+        let mut command = self.open_command(&action.body)?;
+        if let Some(control::Command::Optimize(optimize)) = &mut command.command {
+            let optimize = std::mem::take(optimize);
+            let optimizing = self.optimize(optimize, command.lineage, command.commits);
+            return Ok(Response::new(with_keep_alives(optimizing.await?)));
+        }
+        let body = self.run_command(command).await?;
         let result = arrow_flight::Result { body };
         Ok(Response::new(stream::once(ready(Ok(result))).boxed()))
     }

@@ -46,6 +46,20 @@ pub struct WorkerTotals {
     pub(crate) received: RowCounts,
     /// Bytes that the scrub has compared with their checksums.
     pub(crate) scrubbed_bytes: Counter,
+    /// Size of the rows that went to the log, in bytes.
+    pub(crate) logged_bytes: Counter,
+    /// Size of the segments that were made of rows in the log, in bytes.
+    pub(crate) flushed_bytes: Counter,
+    /// Size of the segments that writes made, in bytes.
+    pub(crate) written_bytes: Counter,
+    /// Number of merges of segments.
+    pub(crate) merges: Counter,
+    /// Size of the segments that were merged, in bytes.
+    pub(crate) merged_bytes: Counter,
+    /// Size of the segments that merges made, in bytes.
+    pub(crate) compacted_bytes: Counter,
+    /// Number of rows that have expired and were deleted.
+    pub(crate) expired_rows: Counter,
 }
 
 impl Default for WorkerTotals {
@@ -56,6 +70,13 @@ impl Default for WorkerTotals {
             sent: RowCounts::default(),
             received: RowCounts::default(),
             scrubbed_bytes: Counter::default(),
+            logged_bytes: Counter::default(),
+            flushed_bytes: Counter::default(),
+            written_bytes: Counter::default(),
+            merges: Counter::default(),
+            merged_bytes: Counter::default(),
+            compacted_bytes: Counter::default(),
+            expired_rows: Counter::default(),
         }
     }
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tokio::time::{sleep, timeout};
 
-use super::process::BallistaProcess;
 use super::programs::Programs;
-use super::{ports, readiness};
+use super::readiness;
+use crate::logged_process::LoggedProcess;
+use crate::ports;
 
 /// Longest time to wait until all executors have joined.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,8 +34,8 @@ pub struct BallistaOptions {
 /// A scheduler and its executors. Dropping the cluster ends them.
 #[derive(Debug)]
 pub struct BallistaCluster {
-    executors: Vec<BallistaProcess>,
-    scheduler: BallistaProcess,
+    executors: Vec<LoggedProcess>,
+    scheduler: LoggedProcess,
     address: String,
 }
 
@@ -88,7 +89,7 @@ impl BallistaCluster {
         self.scheduler.ensure_runs()?;
         self.executors
             .iter_mut()
-            .try_for_each(BallistaProcess::ensure_runs)
+            .try_for_each(LoggedProcess::ensure_runs)
     }
 
     async fn await_executors(&mut self) -> Result<()> {
@@ -104,7 +105,7 @@ impl BallistaCluster {
 }
 
 impl BallistaOptions {
-    fn start_scheduler(&self, port: u16) -> Result<BallistaProcess> {
+    fn start_scheduler(&self, port: u16) -> Result<LoggedProcess> {
         let arguments = [
             format!("--bind-host={HOST}"),
             format!("--external-host={HOST}"),
@@ -112,7 +113,7 @@ impl BallistaOptions {
             format!("--min-ready-executors={}", self.executors),
             "--flight-sql".to_owned(),
         ];
-        BallistaProcess::start(
+        LoggedProcess::start(
             "Ballista's scheduler",
             &self.programs.scheduler,
             arguments,
@@ -126,7 +127,7 @@ impl BallistaOptions {
         number: usize,
         ports: &[u16],
         scheduler_port: u16,
-    ) -> Result<BallistaProcess> {
+    ) -> Result<LoggedProcess> {
         let work_dir = self.directory.join(format!("executor-{number}"));
         std::fs::create_dir_all(&work_dir)?;
         let ports = EXECUTOR_PORT_FLAGS.iter().zip(ports);
@@ -144,7 +145,7 @@ impl BallistaOptions {
             format!("--vcores={}", vcores(self.cores, self.executors)),
             format!("--work-dir={}", work_dir.display()),
         ]);
-        BallistaProcess::start(
+        LoggedProcess::start(
             &format!("Ballista's executor {number}"),
             &self.programs.executor,
             arguments,

@@ -5,10 +5,6 @@
 
 /// Starts and ends the processes of a cluster.
 mod cluster;
-/// Finds ports that nobody listens on.
-mod ports;
-/// Starts and ends one process of Ballista.
-mod process;
 /// Finds Ballista's programs, which cargo installs and this workspace does not build.
 mod programs;
 /// Checks whether all executors have joined.

@@ -30,7 +30,7 @@ fn is_ok(answer: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ballista::ports;
+    use crate::ports;
 
     #[test]
     fn the_status_is_the_answer() {

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines, Stdin};
+use volary_benches::allocations;
 use volary_benches::fleet::host::{self, HostOptions};
-use volary_benches::fleet::{Fleet, FleetOptions};
+use volary_benches::fleet::{ALLOCATED, Fleet, FleetOptions};
 use volary_benches::reading::process::{self, ReaderOptions};
 use volary_benches::stub::{StubOptions, Stubs};
 use volary_cli::settings::{Layers, Settings, process_environment};
@@ -113,8 +114,24 @@ async fn run_gateway(args: GatewayArgs, runtimes: Runtimes) -> Result<()> {
     settings.gateway.listen = ([127, 0, 0, 1], 0).into();
     let gateway = Gateway::start(settings.gateway, runtimes).await?;
     println!("listening on grpc://{}", gateway.address());
-    wait_for_end().await?;
+    let answering = answer_questions(BufReader::new(tokio::io::stdin()).lines());
+    let mut stop = StopSignals::listen()?;
+    tokio::select! {
+        () = stop.requested() => {}
+        asked = answering => asked?,
+    }
     gateway.shutdown().await;
+    Ok(())
+}
+
+/// Answers the lines of standard input, until the input ends.
+async fn answer_questions(mut questions: Lines<BufReader<Stdin>>) -> Result<()> {
+    while let Some(question) = questions.next_line().await? {
+        match question.as_str() {
+            ALLOCATED => println!("{}", allocations::allocated_bytes()?),
+            other => eprintln!("\"{other}\" is not a question; there is \"{ALLOCATED}\""),
+        }
+    }
     Ok(())
 }
 

@@ -7,4 +7,4 @@ pub mod host;
 /// Starts and ends the processes of a fleet.
 pub mod processes;
 
-pub use processes::{Fleet, FleetOptions};
+pub use processes::{ALLOCATED, Fleet, FleetOptions};

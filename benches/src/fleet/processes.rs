@@ -10,6 +10,9 @@ use crate::process::Process;
 /// The text that a process prints before its address when it is ready.
 const READY_PREFIX: &str = "listening on grpc://";
 
+/// The line that asks a gateway how many bytes it has allocated.
+pub const ALLOCATED: &str = "allocated";
+
 /// The size and the directory of a fleet.
 #[derive(Debug, Clone)]
 pub struct FleetOptions {
@@ -89,6 +92,17 @@ impl Fleet {
     /// Returns the process id of the gateway.
     pub fn gateway_pid(&self) -> u32 {
         self.gateway.id()
+    }
+
+    /// Returns how many bytes the gateway's process has allocated since its start.
+    ///
+    /// # Errors
+    /// Returns an error if the process has ended.
+    pub fn gateway_allocated_bytes(&mut self) -> Result<u64> {
+        self.gateway.send_line(ALLOCATED)?;
+        let answer = self.gateway.read_line()?;
+        let bytes = answer.trim().parse();
+        bytes.with_context(|| format!("not a number of bytes: {answer}"))
     }
 
     /// Returns the process ids of the workers' hosts.

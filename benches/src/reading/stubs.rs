@@ -154,6 +154,7 @@ impl StubCluster {
             owner: 0,
             snapshot: Snapshot::default(),
             counted_writes: None,
+            as_of_us: 0,
             lineage: Lineage::default(),
             tables: Vec::new(),
             peers: Arc::clone(&self.inner.cluster) as _,

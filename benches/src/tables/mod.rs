@@ -22,6 +22,8 @@ mod groups;
 mod load;
 /// Generates TPC-H data as Parquet files, and loads them into an embedded cluster.
 mod loaded_cluster;
+/// Measures what many small inserts leave behind.
+mod many_inserts;
 /// Asks small and large questions at the same time, and measures how long the answers take.
 mod mixed_load;
 /// Measures what metrics and traces cost.
@@ -30,6 +32,8 @@ mod observed;
 mod point;
 /// Measures how the number of partitions of a gather affects its throughput.
 mod readers;
+/// Compares queries with and without writes at the same time.
+mod reading_while_writing;
 /// Measures what is saved by relays, the workers that merge the rows of other workers.
 mod relays;
 /// Runs a fleet with rows, for the tables that query a gateway.
@@ -39,8 +43,16 @@ mod running_fleet;
 mod slow_client;
 /// Starts stubs and readers for the tables that read from stubs.
 mod stubs;
+/// Compares writes that go on for minutes with the peak.
+mod sustained_writes;
 /// Compares the 22 queries of TPC-H with one DataFusion process.
 mod tpch;
+/// Measures how the number of workers affects a small insert.
+mod wide_insert;
+/// Compares durable writes of all sizes with PostgreSQL and with the raw costs.
+mod writes;
+/// Starts a cluster for the tables that write, and asks it for numbers.
+mod written_cluster;
 
 use anyhow::{Context, Result};
 use futures::future::LocalBoxFuture;
@@ -62,7 +74,7 @@ pub struct BenchTable {
 }
 
 /// All tables.
-pub const ALL: [BenchTable; 13] = [
+pub const ALL: [BenchTable; 18] = [
     chunks::TABLE,
     readers::TABLE,
     fanout::TABLE,
@@ -73,6 +85,11 @@ pub const ALL: [BenchTable; 13] = [
     slow_client::TABLE,
     concurrency::TABLE,
     observed::TABLE,
+    writes::TABLE,
+    reading_while_writing::TABLE,
+    many_inserts::TABLE,
+    sustained_writes::TABLE,
+    wide_insert::TABLE,
     tpch::TABLE,
     ballista::TABLE,
     load::TABLE,

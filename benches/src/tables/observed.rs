@@ -1,10 +1,8 @@
-use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
@@ -13,8 +11,6 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::sleep;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
@@ -25,7 +21,8 @@ use super::BenchTable;
 use super::mixed_load::{CYCLE, MixedLoad, tables};
 use crate::bench::Bench;
 use crate::interleaved::{Candidate, Measure, measure_in_turns};
-use crate::process::Process;
+use crate::local_process::{Environment, LocalProcess};
+use crate::metrics::scrape;
 use crate::procfs::ObservedProcess;
 use crate::results::{Label, Sample, Variant};
 
@@ -39,8 +36,6 @@ pub(super) const TABLE: BenchTable = BenchTable {
 const CLIENTS: usize = 8;
 /// Time between two scrapes. Prometheus usually scrapes every 15 seconds or less often.
 const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
-const METRICS_PREFIX: &str = "volary: metrics at http://";
-const READY_PREFIX: &str = "volary: listening on ";
 
 async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let rows = bench.size.pick(5_000, 50_000, 200_000);
@@ -63,8 +58,9 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let mut clusters = Vec::new();
     let mut candidates = Vec::new();
     for (name, program, environment) in &variants {
-        let cluster = Cluster::start(bench, name, program, environment)?;
-        let mut client = Client::connect(&cluster.uri).await?;
+        let directory = bench.scratch(&format!("observed-{}", name.replace(' ', "-")));
+        let cluster = LocalProcess::start(name, program, &directory, environment)?;
+        let mut client = Client::connect(cluster.uri()).await?;
         for statement in tables(rows) {
             client.collect(&statement).await?;
         }
@@ -75,71 +71,15 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
             label.compared_with(variants[0].0)
         };
         let work = WatchedLoad {
-            load: MixedLoad::connect(&cluster.uri, CLIENTS, rows, questions).await?,
+            load: MixedLoad::connect(cluster.uri(), CLIENTS, rows, questions).await?,
             queries: CLIENTS * questions,
-            server: ObservedProcess::of(cluster.process.id()),
-            metrics: cluster.metrics.clone(),
+            server: cluster.observed(),
+            metrics: cluster.metrics().map(str::to_owned),
         };
         candidates.push(Candidate::new(label, work));
         clusters.push(cluster);
     }
     measure_in_turns(bench.short_turns(), candidates).await
-}
-
-/// Environment variables of a process, with their values.
-type Environment<'a> = &'a [(&'static str, String)];
-
-/// A cluster in one process, which ends when this value is dropped.
-struct Cluster {
-    process: Process,
-    uri: String,
-    /// Address of the metrics, if they are served.
-    metrics: Option<String>,
-}
-
-impl Cluster {
-    fn start(
-        bench: &Bench,
-        name: &str,
-        program: &Path,
-        environment: Environment<'_>,
-    ) -> Result<Self> {
-        let directory = bench.scratch(&format!("observed-{}", name.replace(' ', "-")));
-        std::fs::create_dir_all(&directory)?;
-        let mut command = Command::new(program);
-        command
-            .envs(environment.iter().map(|(name, value)| (name, value)))
-            .args([
-                "local",
-                "--workers",
-                "4",
-                "--listen",
-                "127.0.0.1:0",
-                "--stop-with-stdin",
-            ])
-            .arg("--data-dir")
-            .arg(directory.join("data"));
-        let log = File::create(directory.join("log"))?;
-        let mut process = Process::start(name, command, log)?;
-        let mut metrics = None;
-        loop {
-            let line = process.read_line()?;
-            if let Some(rest) = line.strip_prefix(METRICS_PREFIX) {
-                let address = rest
-                    .split('/')
-                    .next()
-                    .context("metrics without an address")?;
-                metrics = Some(address.to_owned());
-            }
-            if let Some(uri) = line.strip_prefix(READY_PREFIX) {
-                return Ok(Self {
-                    uri: uri.trim().to_owned(),
-                    process,
-                    metrics,
-                });
-            }
-        }
-    }
 }
 
 /// Measures the load while somebody scrapes the metrics, if they are served.
@@ -184,16 +124,6 @@ async fn scrape_again_and_again(address: &str) -> anyhow::Error {
         }
         sleep(SCRAPE_INTERVAL).await;
     }
-}
-
-async fn scrape(address: &str) -> Result<()> {
-    let mut connection = TcpStream::connect(address).await?;
-    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    connection.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).await?;
-    ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    Ok(())
 }
 
 /// A collector of traces that forgets them.

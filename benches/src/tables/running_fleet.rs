@@ -120,6 +120,12 @@ impl RunningFleet {
         self.fleet.address()
     }
 
+    /// Returns how many bytes the gateway's process has allocated since its start. Start the
+    /// gateway with [`EXACT`](crate::allocations::EXACT).
+    pub(super) fn gateway_allocated_bytes(&mut self) -> Result<u64> {
+        self.fleet.gateway_allocated_bytes()
+    }
+
     /// Returns the gateway's process.
     pub(super) fn gateway(&self) -> ObservedProcess {
         ObservedProcess::of(self.fleet.gateway_pid())

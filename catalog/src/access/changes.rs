@@ -163,7 +163,7 @@ impl Catalog {
         by: &Arc<Rights>,
     ) -> Result<bool> {
         let (name, by) = (name.to_owned(), Arc::clone(by));
-        self.change(move |draft| {
+        self.change_with_ballast(move |draft| {
             let by = draft.state().access.current_rights(&by)?;
             by.check_admin("drop users and roles")?;
             if if_exists && !draft.state().access.principals.contains_key(&name) {
@@ -212,7 +212,7 @@ impl Catalog {
         by: &Arc<Rights>,
     ) -> Result<()> {
         let by = Arc::clone(by);
-        self.change(move |draft| {
+        let decide = move |draft: &mut Draft| {
             let by = draft.state().access.current_rights(&by)?;
             for grant in &grants {
                 check_may_grant(draft.state(), grant, &by)?;
@@ -239,8 +239,12 @@ impl Catalog {
                 }
             }
             check_administered(draft.state())
-        })
-        .await
+        };
+        if revoke {
+            self.change_with_ballast(decide).await
+        } else {
+            self.change(decide).await
+        }
     }
 
     /// Stores a new token. `by` holds the rights of the user who runs the statement.
@@ -281,7 +285,7 @@ impl Catalog {
     /// and `by` is not an administrator, and the errors of the store.
     pub async fn drop_token(&self, name: &str, if_exists: bool, by: &Arc<Rights>) -> Result<()> {
         let (name, by) = (name.to_owned(), Arc::clone(by));
-        self.change(move |draft| {
+        self.change_with_ballast(move |draft| {
             let by = draft.state().access.current_rights(&by)?;
             let Some(token) = draft.state().access.tokens.get(&name) else {
                 if if_exists {

@@ -118,7 +118,7 @@ async fn writes_that_wait_for_the_store_are_committed_together() {
         committing.spawn(async move {
             let results = [(table.workers()[0], written(id.0 as u32 % 4, 7))];
             let summary = WriteSummary::new(&table, &results).unwrap();
-            catalog.commit_write(id, summary).await
+            catalog.commit_write(id, &table, summary).await
         });
     }
     // The first write waits for the store, and the others for their turn.
@@ -229,7 +229,7 @@ async fn statistics_are_the_same_after_a_restart_however_many_writes_there_were(
         let write = catalog.begin_write(&table).await.unwrap().take_over();
         let results = [(workers[0], written(number * 7 % SHARDS, number % 5 + 1))];
         let summary = WriteSummary::new(&table, &results).unwrap();
-        catalog.commit_write(write, summary).await.unwrap();
+        catalog.commit_write(write, &table, summary).await.unwrap();
         if number % 50 == 49 {
             let before = statistics(&catalog);
             let stored = catalog.inner.committer.store().load().await.unwrap();

@@ -4,6 +4,10 @@
 mod access;
 /// Tests changes that are committed together, and what a write adds to statistics.
 mod committing;
+/// Tests what a full disk refuses, and what is made nevertheless.
+mod full_disk;
+/// Tests that each batch of a producer is committed once.
+mod producers;
 /// Tests schemas, who may see and use them, and what is dropped with them.
 mod schemas;
 /// Tests what a store keeps, and what it refuses.
@@ -141,6 +145,6 @@ async fn load(catalog: &Catalog, table: &str, rows: u32) -> WriteId {
     let write = catalog.begin_write(&table).await.unwrap().take_over();
     let results = [(table.workers()[0], written(0, rows))];
     let summary = WriteSummary::new(&table, &results).unwrap();
-    catalog.commit_write(write, summary).await.unwrap();
+    catalog.commit_write(write, &table, summary).await.unwrap();
     write
 }

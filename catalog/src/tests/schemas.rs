@@ -181,9 +181,12 @@ async fn only_cascade_drops_what_is_in_a_schema_also_a_table_that_is_being_creat
     assert!(refused.message().contains(listed), "{refused}");
     assert_eq!(drop(true).await.unwrap().unwrap().len(), 2);
     let summary = WriteSummary::new(&chicks, &[]).unwrap();
-    let lost = catalog.commit_write(write, summary).await.unwrap_err();
+    let lost = catalog
+        .commit_write(write, &chicks, summary)
+        .await
+        .unwrap_err();
     assert_eq!(lost.code(), ErrorCode::NotFound);
-    assert!(catalog.abort_write(write).await.unwrap());
+    assert!(catalog.abort_write(write, Some(chicks.id())).await.unwrap());
     let state = catalog.state();
     assert!(state.table(&named("eggs")).is_some());
     assert_eq!(state.tables().count() + state.views().count(), 1);

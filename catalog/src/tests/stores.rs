@@ -27,7 +27,7 @@ fn content(state: &CatalogState) -> impl PartialEq + std::fmt::Debug + use<> {
     (
         state.cluster_id(),
         *state.key().as_bytes(),
-        state.snapshot(),
+        state.commits(),
         tables,
         views,
         workers,
@@ -215,5 +215,118 @@ async fn a_change_that_was_told_durable_is_there_after_a_power_loss_whichever_sy
     assert!(
         acknowledged >= 16 * 4,
         "only {acknowledged} of the changes were made"
+    );
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_changes_and_the_store_goes_on_when_there_is_space() {
+    let directory = Directory::new();
+    let disk = FaultyDisk::over(&directory.0).unwrap();
+    let store = RedbStore::open(&directory.0, Arc::new(disk.clone()));
+    let store = store.await.unwrap();
+    let put = |key: usize| {
+        vec![EntryChange::Put {
+            key: key.to_string(),
+            value: vec![b'x'; 9000],
+        }]
+    };
+    disk.set_room(Some(256 << 10));
+    let mut made = 0;
+    let refused = loop {
+        match store.commit(Vec::new(), put(made)).await {
+            Ok(_) => made += 1,
+            Err(CommitError::Failed(error)) => break error,
+            Err(conflict) => panic!("{conflict}"),
+        }
+    };
+    assert_eq!(refused.code(), ErrorCode::ResourceExhausted, "{refused}");
+    let text = refused.message();
+    assert!(
+        text.contains("catalog.redb") && !text.contains("unknown"),
+        "{text}"
+    );
+    assert_eq!(store.load().await.unwrap().entries.len(), made);
+    disk.set_room(None);
+    store.commit(Vec::new(), put(made)).await.unwrap();
+    assert_eq!(store.load().await.unwrap().entries.len(), made + 1);
+}
+
+/// Opens a copy of a store that was not closed, and returns the keys that it has.
+async fn keys_after_kill(content: &[u8], mark: Option<&[u8]>) -> Result<Vec<String>> {
+    let directory = Directory::new();
+    std::fs::write(directory.0.join("catalog.redb"), content).unwrap();
+    if let Some(mark) = mark {
+        std::fs::write(directory.0.join("catalog.revision"), mark).unwrap();
+    }
+    let store = RedbStore::open(&directory.0, Arc::new(LocalDisk)).await?;
+    Ok(store.load().await?.entries.into_keys().collect())
+}
+
+#[tokio::test]
+async fn damage_in_the_last_commit_of_a_killed_process_is_not_taken_for_an_unfinished_commit() {
+    let directory = Directory::new();
+    let store = RedbStore::open(&directory.0, Arc::new(LocalDisk));
+    let store = store.await.unwrap();
+    let files = ["catalog.redb", "catalog.revision"].map(|name| directory.0.join(name));
+    let read = || files.each_ref().map(|path| std::fs::read(path).unwrap());
+    let put = |key: &str| EntryChange::Put {
+        key: key.to_owned(),
+        value: vec![b'x'; 900],
+    };
+    store.commit(Vec::new(), vec![put("kea")]).await.unwrap();
+    let [before, old_mark] = read();
+    store.commit(Vec::new(), vec![put("tui")]).await.unwrap();
+    // The process is killed now: the file was not closed.
+    let [after, mark] = read();
+    let keys = keys_after_kill(&after, Some(&mark)).await.unwrap();
+    assert_eq!(keys, ["kea", "tui"]);
+    let changed: Vec<_> = (0..after.len())
+        .filter(|&at| before.get(at) != Some(&after[at]))
+        .collect();
+    let mut taken_back = 0;
+    for at in changed.iter().step_by(changed.len().div_ceil(60)) {
+        let mut flipped = after.clone();
+        flipped[*at] ^= 0x10;
+        match keys_after_kill(&flipped, Some(&mark)).await {
+            Ok(keys) => assert_eq!(keys, ["kea", "tui"], "byte {at} was flipped"),
+            Err(error) => assert_eq!(error.code(), ErrorCode::DataLoss, "{error}"),
+        }
+        // A mark of the commit before is what a kill between the commit and its mark leaves.
+        for mark in [None, Some(old_mark.as_slice())] {
+            let found = keys_after_kill(&flipped, mark).await;
+            taken_back += usize::from(found.is_ok_and(|keys| keys == ["kea"]));
+        }
+        if taken_back == 2 {
+            recovers_what_is_left(&flipped, &mark).await;
+        }
+    }
+    assert!(taken_back > 2, "no flipped bit undid the last commit");
+}
+
+async fn recovers_what_is_left(content: &[u8], mark: &[u8]) {
+    let directory = Directory::new();
+    let path = directory.0.join("catalog.redb");
+    std::fs::write(&path, content).unwrap();
+    std::fs::write(directory.0.join("catalog.revision"), mark).unwrap();
+    let refused = RedbStore::open(&directory.0, Arc::new(LocalDisk)).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("ends with commit 1, and commit 2 was durable"),
+        "{refused}"
+    );
+    assert!(std::fs::read(&path).unwrap() == content, "it was changed");
+    RedbStore::accept_lost_commits(&directory.0).unwrap();
+    let store = RedbStore::open(&directory.0, Arc::new(LocalDisk))
+        .await
+        .unwrap();
+    assert_eq!(
+        store
+            .load()
+            .await
+            .unwrap()
+            .entries
+            .into_keys()
+            .collect::<Vec<_>>(),
+        ["kea"]
     );
 }

@@ -43,6 +43,49 @@ async fn tables_of_equal_shard_count_share_their_placement() {
 }
 
 #[tokio::test]
+async fn an_emptied_table_keeps_all_but_its_rows() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 2).await;
+    let table = catalog
+        .create_table(sharded("orders", 4), &workers, IfExists::Fail, &anybody())
+        .await
+        .unwrap()
+        .unwrap();
+    let write = catalog.begin_write(&table).await.unwrap().take_over();
+    let truncate = async |name: &str, if_exists| {
+        let names = [named("orders"), named(name)].into();
+        catalog.truncate_tables(names, if_exists, &anybody()).await
+    };
+    let error = truncate("nothing", false).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::NotFound);
+    assert_eq!(
+        catalog.state().table(&named("orders")).unwrap().id(),
+        table.id()
+    );
+    let emptied = truncate("nothing", true).await.unwrap();
+    assert_eq!(emptied.len(), 1);
+    assert_eq!(emptied[0].id(), table.id());
+    {
+        let state = catalog.state();
+        let empty = state.table(&named("orders")).unwrap();
+        assert!(empty.id() > table.id());
+        assert_eq!(empty.placement(), table.placement());
+        assert_eq!(
+            (empty.kind(), empty.schema()),
+            (table.kind(), table.schema())
+        );
+        assert!(state.table_by_id(table.id()).is_none());
+    }
+    // A write that had begun before does not find its table.
+    let nothing = WriteSummary::new(&table, &[]).unwrap();
+    let error = catalog
+        .commit_write(write, &table, nothing)
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), ErrorCode::NotFound);
+}
+
+#[tokio::test]
 async fn names_are_taken_once() {
     let directory = Directory::new();
     let (catalog, workers) = with_workers(&directory, 1).await;

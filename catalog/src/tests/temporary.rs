@@ -142,7 +142,7 @@ async fn a_user_has_a_quarter_of_all_temporary_tables() {
         let table = catalog.state().table(&name).unwrap().clone();
         let write = catalog.begin_write(&table).await.unwrap().take_over();
         let summary = WriteSummary::new(&table, &[(workers[0], written(0, 3))]).unwrap();
-        catalog.commit_write(write, summary).await
+        catalog.commit_write(write, &table, summary).await
     };
     write(1).await.unwrap();
     let error = write(1).await.unwrap_err();

@@ -2,7 +2,103 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use volary_flight_proto::write_set::WriteSet;
+
+use super::write_numbers::RESERVED_AT_ONCE;
 use super::*;
+
+async fn create_orders(catalog: &Catalog, workers: &[WorkerId]) -> Arc<Table> {
+    let orders = sharded("orders", 4);
+    let created = catalog
+        .create_table(orders, workers, IfExists::Fail, &anybody())
+        .await;
+    created.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn writes_are_visible_by_their_commits_and_not_by_their_numbers() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 2).await;
+    let table = create_orders(&catalog, &workers).await;
+    let mut writes = Vec::new();
+    for _ in 0..6 {
+        writes.push(catalog.begin_write(&table).await.unwrap().take_over());
+    }
+    let visible = || {
+        let snapshot = catalog.state().snapshot();
+        let visible = (1..7).filter(|number| snapshot.sees(writes[number - 1]));
+        visible.collect::<Vec<_>>()
+    };
+    let commit = async |number: usize| {
+        let summary = WriteSummary::new(&table, &[(workers[0], written(3, 7))]).unwrap();
+        catalog
+            .commit_write(writes[number - 1], &table, summary)
+            .await
+    };
+    let abort = async |number: usize| {
+        let aborted = catalog.abort_write(writes[number - 1], Some(table.id()));
+        aborted.await.unwrap()
+    };
+    assert!(visible().is_empty());
+    commit(4).await.unwrap();
+    assert_eq!(visible(), [4]);
+    commit(2).await.unwrap();
+    assert_eq!(visible(), [2, 4]);
+    assert!(abort(3).await && abort(6).await);
+    assert!(!abort(4).await && !abort(3).await);
+    for number in [4, 3, 6] {
+        let error = commit(number).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Cancelled, "{number}");
+    }
+    commit(5).await.unwrap();
+    assert_eq!(visible(), [2, 4, 5]);
+    let failed: WriteSet = [writes[2], writes[5]].into_iter().collect();
+    assert_eq!(catalog.state().aborted_writes_of(workers[1]), failed);
+    // The first abort is forgotten before the second one, when both workers have deleted its rows.
+    let first = catalog.state().last_abort() - 1;
+    catalog
+        .record_deletions(workers[0], first + 1)
+        .await
+        .unwrap();
+    catalog.record_deletions(workers[1], first).await.unwrap();
+    let failed = WriteSet::of_range(writes[5], writes[5]);
+    assert_eq!(catalog.state().aborted_writes_of(workers[0]), failed);
+    assert!(!visible().contains(&1) && !visible().contains(&6));
+    commit(1).await.unwrap();
+    // A worker that has restarted says that it has deleted nothing since.
+    catalog.record_deletions(workers[0], 0).await.unwrap();
+    catalog
+        .record_deletions(workers[1], first + 1)
+        .await
+        .unwrap();
+    assert_eq!(catalog.state().aborted_writes_of(workers[0]), failed);
+    catalog
+        .record_deletions(workers[0], first + 1)
+        .await
+        .unwrap();
+    assert!(catalog.state().aborted_writes_of(workers[0]).is_empty());
+    assert_eq!(catalog.state().commits(), 4);
+}
+
+#[tokio::test]
+async fn a_write_begins_without_the_store_and_no_number_is_given_out_twice() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 1).await;
+    let table = create_orders(&catalog, &workers).await;
+    let mut last = WriteId(0);
+    let mut versions = std::collections::BTreeSet::new();
+    for _ in 0..2 * RESERVED_AT_ONCE {
+        let write = catalog.begin_write(&table).await.unwrap().take_over();
+        assert!(write > last);
+        last = write;
+        versions.insert(catalog.state().version());
+    }
+    assert_eq!(versions.len(), 2);
+    drop(catalog);
+    let catalog = open(&directory.0).await.unwrap();
+    let next = catalog.begin_write(&table).await.unwrap().take_over();
+    assert!(next > last);
+}
 
 #[tokio::test]
 async fn a_gateway_that_is_killed_in_a_load_leaves_nothing_visible() {
@@ -36,28 +132,25 @@ async fn a_gateway_that_is_killed_in_a_load_leaves_nothing_visible() {
     assert!(!state.retained_tables().any(|table| table == created.id()));
     assert!(state.last_table_id() >= created.id());
     assert!(state.placements().all(|placement| placement.shards != 16));
+    // All writes that had been reserved count as failed.
+    let last = RESERVED_AT_ONCE;
     for worker in &workers {
-        assert_eq!(
-            catalog
-                .state()
-                .aborted_writes_of(*worker)
-                .collect::<Vec<_>>(),
-            [write]
-        );
-        assert_eq!(catalog.state().snapshot().excluded, [write.0]);
-        catalog
-            .record_deleted_writes(*worker, &[write])
-            .await
-            .unwrap();
+        let aborted = state.aborted_writes_of(*worker);
+        assert_eq!(aborted, WriteSet::of_range(write, WriteId(last)));
+        let excluded = catalog.state().snapshot().excluded_bounds;
+        assert_eq!(excluded, [write.0, last]);
+        let through = catalog.state().last_abort();
+        catalog.record_deletions(*worker, through).await.unwrap();
     }
-    assert_eq!(catalog.state().snapshot().excluded, [0; 0]);
+    assert!(catalog.state().snapshot().excluded_bounds.is_empty());
+    assert_eq!(catalog.state().snapshot().high, last);
     let next = catalog
         .create_table(sharded("copy", 16), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap()
         .unwrap();
     assert!(next.id() > created.id());
-    assert!(catalog.begin_write(&next).await.unwrap().take_over().0 > write.0 + 1);
+    assert!(catalog.begin_write(&next).await.unwrap().take_over().0 > last);
 }
 
 #[tokio::test]
@@ -76,21 +169,21 @@ async fn a_table_that_is_created_with_rows_appears_with_them() {
     assert_eq!(taken.code(), ErrorCode::AlreadyExists);
     assert!(taken.message().contains("being created"), "{taken}");
     let summary = WriteSummary::new(&table, &[(workers[0], written(3, 7))]).unwrap();
-    catalog.commit_write(write, summary).await.unwrap();
+    catalog.commit_write(write, &table, summary).await.unwrap();
     let state = catalog.state();
     assert_eq!(state.table(&named("copy")).unwrap().statistics().rows, 7);
     assert!(state.snapshot().sees(write));
     // A statement that is cancelled during its commit must not delete committed rows.
-    assert!(!catalog.abort_write(write).await.unwrap());
+    assert!(!catalog.abort_write(write, Some(table.id())).await.unwrap());
     assert!(catalog.state().snapshot().sees(write));
 
-    let (_, write) = catalog
+    let (other, write) = catalog
         .begin_create(sharded("other", 4), &workers, IfExists::Fail, &anybody())
         .await
         .unwrap();
     let write = write.take_over();
-    assert!(catalog.abort_write(write).await.unwrap());
-    assert!(!catalog.abort_write(write).await.unwrap());
+    assert!(catalog.abort_write(write, Some(other.id())).await.unwrap());
+    assert!(!catalog.abort_write(write, Some(other.id())).await.unwrap());
     assert!(
         catalog
             .create_table(sharded("other", 4), &workers, IfExists::Fail, &anybody())
@@ -116,7 +209,7 @@ async fn a_write_to_a_table_that_was_dropped_is_refused() {
         .unwrap();
     let summary = WriteSummary::new(&table, &[(workers[0], written(3, 7))]).unwrap();
     let error = catalog
-        .commit_write(write, summary.clone())
+        .commit_write(write, &table, summary.clone())
         .await
         .unwrap_err();
     assert_eq!(error.code(), ErrorCode::NotFound);
@@ -124,9 +217,12 @@ async fn a_write_to_a_table_that_was_dropped_is_refused() {
         error.message().contains("\"orders\" was dropped"),
         "{error}"
     );
-    catalog.abort_write(write).await.unwrap();
-    assert_eq!(catalog.state().snapshot().excluded, [0; 0]);
-    let error = catalog.commit_write(write, summary).await.unwrap_err();
+    catalog.abort_write(write, Some(table.id())).await.unwrap();
+    assert!(catalog.state().snapshot().excluded_bounds.is_empty());
+    let error = catalog
+        .commit_write(write, &table, summary)
+        .await
+        .unwrap_err();
     assert_eq!(error.code(), ErrorCode::Cancelled);
     assert_eq!(
         catalog.begin_write(&table).await.unwrap_err().code(),
@@ -176,7 +272,12 @@ async fn a_table_is_there_until_the_one_that_replaces_it_is() {
         catalog.state().table(&named("orders")).unwrap().id(),
         first.id()
     );
-    assert!(catalog.abort_write(write).await.unwrap());
+    assert!(
+        catalog
+            .abort_write(write, Some(abandoned.id()))
+            .await
+            .unwrap()
+    );
     assert_eq!(
         catalog.state().table(&named("orders")).unwrap().id(),
         first.id()
@@ -189,10 +290,10 @@ async fn a_table_is_there_until_the_one_that_replaces_it_is() {
     );
 
     // A write that is open when the gateway ends is aborted at the next start.
-    let (_, left_open) = begin().await;
+    let (third, left_open) = begin().await;
     let (second, write) = begin().await;
     let summary = WriteSummary::new(&second, &[]).unwrap();
-    catalog.commit_write(write, summary).await.unwrap();
+    catalog.commit_write(write, &second, summary).await.unwrap();
     let state = catalog.state();
     assert_eq!(state.table(&named("orders")).unwrap().id(), second.id());
     assert_eq!(state.table(&named("orders")).unwrap().shards(), 8);
@@ -203,7 +304,12 @@ async fn a_table_is_there_until_the_one_that_replaces_it_is() {
         catalog.state().table(&named("orders")).unwrap().id(),
         second.id()
     );
-    assert!(!catalog.abort_write(left_open).await.unwrap());
+    assert!(
+        !catalog
+            .abort_write(left_open, Some(third.id()))
+            .await
+            .unwrap()
+    );
 }
 
 #[tokio::test]
@@ -224,7 +330,7 @@ async fn the_last_of_two_replacements_stays() {
     let (other, write_of_other) = begin().await;
     for (table, write) in [(&other, write_of_other), (&one, write_of_one)] {
         let summary = WriteSummary::new(table, &[]).unwrap();
-        catalog.commit_write(write, summary).await.unwrap();
+        catalog.commit_write(write, table, summary).await.unwrap();
         assert_eq!(
             catalog.state().table(&named("orders")).unwrap().id(),
             table.id()
@@ -347,13 +453,68 @@ async fn an_abort_that_the_store_does_not_take_is_tried_again() {
     let dropped = catalog.begin_write(&table).await.unwrap();
     store.failures.store(2, Ordering::Relaxed);
     drop(dropped);
-    while catalog
-        .state()
-        .aborted_writes_of(workers[0])
-        .next()
-        .is_none()
-    {
+    while catalog.state().aborted_writes_of(workers[0]).is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(store.failures.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn the_writes_of_an_earlier_release_keep_their_state() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 2).await;
+    let table = create_orders(&catalog, &workers).await;
+    drop(catalog);
+    // An earlier release has given out the numbers up to 9, and has records of two open or failed
+    // writes.
+    let store = RedbStore::open(&directory.0, Arc::new(LocalDisk))
+        .await
+        .unwrap();
+    let entries = store.load().await.unwrap().entries;
+    let mut cluster: serde_json::Value = serde_json::from_slice(&entries["cluster"].value).unwrap();
+    let fields = cluster.as_object_mut().unwrap();
+    for field in ["high", "undecided", "commits", "next_abort"] {
+        fields.remove(field);
+    }
+    fields.insert("next_write".to_owned(), 10.into());
+    fields.insert("format".to_owned(), 8.into());
+    let (first, second) = (workers[0].0, table.id().0);
+    let open_write =
+        format!(r#"{{"format":1,"id":7,"table":{second},"table_name":"orders","state":"open"}}"#);
+    let failed = format!(
+        r#"{{"format":1,"id":3,"table":{second},"table_name":"orders","state":{{"aborted":{{"pending":[{first}]}}}}}}"#
+    );
+    let put = |key: &str, value: Vec<u8>| EntryChange::Put {
+        key: key.to_owned(),
+        value,
+    };
+    let changes = vec![
+        put("cluster", serde_json::to_vec(&cluster).unwrap()),
+        put("write/7", open_write.into_bytes()),
+        put("write/3", failed.into_bytes()),
+    ];
+    store.commit(Vec::new(), changes).await.unwrap();
+    drop(store);
+    let catalog = open(&directory.0).await.unwrap();
+    let state = catalog.state();
+    let snapshot = state.snapshot();
+    let seen: Vec<_> = (1..12)
+        .filter(|write| snapshot.sees(WriteId(*write)))
+        .collect();
+    assert_eq!(seen, [1, 2, 4, 5, 6, 8, 9]);
+    let of_worker = |worker| state.aborted_writes_of(worker).to_string();
+    assert_eq!(
+        (of_worker(workers[0]), of_worker(workers[1])),
+        ("wr3, wr7".to_owned(), "wr7".to_owned())
+    );
+    for worker in &workers {
+        catalog
+            .record_deletions(*worker, state.last_abort())
+            .await
+            .unwrap();
+    }
+    drop(catalog);
+    let catalog = open(&directory.0).await.unwrap();
+    assert!(catalog.state().snapshot().excluded_bounds.is_empty());
+    assert!(load(&catalog, "orders", 3).await.0 > 9);
 }

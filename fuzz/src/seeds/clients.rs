@@ -11,8 +11,8 @@ use arrow_flight::sql::{
     TableNotExistOption,
 };
 use arrow_flight::{
-    Action, Criteria, FlightDescriptor, FlightEndpoint, FlightInfo, RenewFlightEndpointRequest,
-    Ticket,
+    Action, Criteria, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
+    RenewFlightEndpointRequest, Ticket,
 };
 use bytes::Bytes;
 use prost::Message;
@@ -117,7 +117,8 @@ pub fn tickets() -> Vec<Seed> {
         parameters: encoded_row(),
         snapshot: Some(Snapshot {
             high: 9,
-            excluded: vec![2],
+            excluded_bounds: vec![2, 2],
+            ..Snapshot::default()
         }),
         settings: [(
             "datafusion.execution.time_zone".to_owned(),
@@ -385,6 +386,25 @@ pub fn rows() -> Vec<Seed> {
         &numbers(&[7; 200]),
         zstd.expect("it is compiled in"),
     );
+    let append = CommandStatementIngest {
+        table_definition_options: Some(TableDefinitionOptions {
+            if_not_exist: TableNotExistOption::Fail.into(),
+            if_exists: TableExistsOption::Append.into(),
+        }),
+        table: "t".to_owned(),
+        options: [("stream", "on"), ("producer", "kea")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+        ..CommandStatementIngest::default()
+    };
+    let stream = put(append.as_any().encode_to_vec(), &two)
+        .into_iter()
+        .map(|message| {
+            let message = FlightData::decode(message.as_slice()).expect("it was encoded");
+            let numbered = message.with_app_metadata(&br#"{"sequence":1,"more":false}"#[..]);
+            numbered.encode_to_vec()
+        });
+    let stream: Vec<_> = stream.collect();
     let update = put(update.as_any().encode_to_vec(), &two);
     let length = u32::try_from(update[0].len()).expect("it is short");
     let body = [&[0][..], &length.to_be_bytes(), &update[0]].concat();
@@ -424,6 +444,7 @@ pub fn rows() -> Vec<Seed> {
             2,
             list(ingest.as_any().encode_to_vec(), &texts),
         ),
+        seed("stream", 2, wire::encode_list(&stream)),
         seed(
             "exchange_list",
             2,

@@ -153,6 +153,7 @@ fn capture_tickets(sql: &str, relays: &str) -> Vec<FragmentTicket> {
     let mut by_fragment = BTreeMap::new();
     for mut ticket in tickets.filter(|ticket| ticket.query_id().is_ok_and(|of| of == id)) {
         ticket.cluster = 0;
+        ticket.as_of_us = 0;
         ticket.query_id = Bytes::from_static(&[1; 16]);
         for member in &mut ticket.members {
             member.address.clear();

@@ -48,7 +48,8 @@ pub fn sealed() -> Vec<Seed> {
 fn snapshot() -> Snapshot {
     Snapshot {
         high: 300,
-        excluded: vec![12, 299],
+        excluded_bounds: vec![12, 299],
+        ..Snapshot::default()
     }
 }
 
@@ -184,9 +185,12 @@ fn ticket() -> FragmentTicket {
             incarnation: 9,
             ancestor: 8,
             from_write: 300,
+            base_commits: Some(7),
         }),
         counted: Some(snapshot()),
         owner: 11,
+        trace: Bytes::new(),
+        as_of_us: 1_700_000_000_000_000,
     }
 }
 
@@ -225,7 +229,7 @@ fn worker_report() -> WorkerReport {
         worker_id: 5,
         instance: "i".to_owned(),
         segments: 3,
-        deleted_writes: vec![12, 300],
+        deleted_through: 300,
         clients_uri: "grpc://h:1".to_owned(),
         ..WorkerReport::default()
     }
@@ -271,7 +275,7 @@ fn report() -> control::Command {
     control::Command::Report(Report {
         live_tables: vec![1, 3],
         last_table: 4,
-        aborted_writes: vec![7],
+        aborted_bounds: vec![7, 300],
         next_ms: 1000,
         ..Report::default()
     })

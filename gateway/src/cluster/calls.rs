@@ -3,10 +3,15 @@ use std::time::Duration;
 
 use arrow_flight::Action;
 use bytes::Bytes;
-use volary_flight_proto::control::{CONTROL_ACTION, Control, control};
+use prost::Message;
+use tokio::time::timeout;
+use tonic::Streaming;
+use volary_flight_proto::control::{CONTROL_ACTION, Control, Optimize, OptimizeResult, control};
 use volary_flight_proto::fragment::FragmentId;
 use volary_flight_proto::ids::{ClusterId, WorkerId};
 use volary_flight_proto::seal::{Purpose, Sealer};
+use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::write::TableDescription;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_gather::{FragmentHolders, GatherTotals, Peers, Window, worker_error};
 use volary_node::channel::NodeClient;
@@ -34,7 +39,7 @@ impl Cluster {
     /// The errors of the worker and of the connection to it, with the worker's name.
     /// `DEADLINE_EXCEEDED` if the worker does not answer.
     pub async fn control(&self, worker: WorkerId, command: control::Command) -> Result<Bytes> {
-        let sent = tokio::time::timeout(CONTROL_DEADLINE, self.send(worker, command)).await;
+        let sent = timeout(CONTROL_DEADLINE, self.send(worker, command)).await;
         let answer = sent.unwrap_or_else(|_| {
             Err(Error::new(
                 ErrorCode::DeadlineExceeded,
@@ -44,21 +49,79 @@ impl Cluster {
         answer.map_err(|error| error.at(self.name(worker)))
     }
 
+    /// Makes a worker merge the segments of a table, and waits for it. `idle` is the maximum time
+    /// for which the worker may send no keep-alive. The worker stops if the future is dropped.
+    ///
+    /// # Errors
+    /// The errors of the worker and of the connection to it, with the worker's name.
+    /// `DEADLINE_EXCEEDED` if the worker sends nothing for too long.
+    pub(crate) async fn optimize(
+        &self,
+        worker: WorkerId,
+        table: TableDescription,
+        snapshot: Snapshot,
+        idle: Duration,
+    ) -> Result<OptimizeResult> {
+        let command = control::Command::Optimize(Optimize {
+            table: Some(table),
+            snapshot: Some(snapshot),
+        });
+        let silent = |_| {
+            let text = format!(
+                "nothing was heard of an OPTIMIZE for {idle:?}; retry, and look into the worker's log"
+            );
+            Error::new(ErrorCode::DeadlineExceeded, text)
+        };
+        let merging = async {
+            let mut answers = timeout(idle, self.call(worker, command))
+                .await
+                .map_err(silent)??;
+            // All answers but the last are empty keep-alives.
+            let mut last = Bytes::new();
+            while let Some(answer) = {
+                let next = timeout(idle, answers.message()).await.map_err(silent)?;
+                next.map_err(worker_error)?
+            } {
+                last = answer.body;
+            }
+            OptimizeResult::decode(last).map_err(|source| {
+                Error::with_source(
+                    ErrorCode::Internal,
+                    "the result of an OPTIMIZE cannot be decoded",
+                    source,
+                )
+            })
+        };
+        merging
+            .await
+            .map_err(|error: Error| error.at(self.name(worker)))
+    }
+
     async fn send(&self, worker: WorkerId, command: control::Command) -> Result<Bytes> {
+        let first = self.call(worker, command).await?.message().await;
+        let first = first.map_err(worker_error)?;
+        Ok(first.map(|result| result.body).unwrap_or_default())
+    }
+
+    async fn call(
+        &self,
+        worker: WorkerId,
+        command: control::Command,
+    ) -> Result<Streaming<arrow_flight::Result>> {
         let mut client = self.client(worker, Window::Narrow)?;
         let control = Control {
             worker_id: worker.0,
             command: Some(command),
             cluster_id: self.id().to_string(),
             lineage: Some(self.lineage_for(worker)),
+            commits: self.commits(),
         };
         let body = self
             .sealer
             .seal(Purpose::Control, &control, CONTROL_DEADLINE);
         let action = Action::new(CONTROL_ACTION, body);
         let answer = client.do_action(action).await.map_err(worker_error)?;
-        let first = answer.into_inner().message().await.map_err(worker_error)?;
-        Ok(first.map(|result| result.body).unwrap_or_default())
+        Ok(answer.into_inner())
     }
 }
 

@@ -26,9 +26,7 @@ impl Cluster {
     /// `DATA_LOSS`, with the name of the worker and with advice.
     pub(crate) fn refuse_conflicts(&self) -> Result<()> {
         let conflict = self.lineage_verdicts.first_conflict();
-        conflict.map_or(Ok(()), |(worker, from_write)| {
-            Err(self.conflict_error(worker, from_write))
-        })
+        conflict.map_or(Ok(()), |worker| Err(self.conflict_error(worker)))
     }
 
     /// Returns whether [`Self::refuse_conflicts`] refuses statements.
@@ -36,11 +34,11 @@ impl Cluster {
         self.lineage_verdicts.first_conflict().is_some()
     }
 
-    fn conflict_error(&self, worker: WorkerId, from_write: WriteId) -> Error {
+    fn conflict_error(&self, worker: WorkerId) -> Error {
         Error::new(
             ErrorCode::DataLoss,
             format!(
-                "{} has rows of write {from_write} or later writes that this gateway's catalog does not know: catalog.redb, or volary.json in the worker's data directory, was restored from a backup that is older than these rows; stop the gateway and restore the newest copies, or give these rows up with `volary gateway recover` (docs/repair.md)",
+                "{} has rows of writes that this gateway's catalog does not know: catalog.redb, or volary.json in the worker's data directory, was restored from a backup that is older than these rows; stop the gateway and restore the newest copies, or give these rows up with `volary gateway recover` (docs/repair.md)",
                 self.name(worker)
             ),
         )
@@ -50,8 +48,14 @@ impl Cluster {
     pub(crate) fn lineage_for(&self, worker: WorkerId) -> Lineage {
         match self.lineage_verdicts.0.lock().get(&worker) {
             Some(LineageVerdict::Adopt(lineage) | LineageVerdict::SetAside(lineage)) => *lineage,
-            Some(LineageVerdict::Conflict { .. }) | None => self.catalog.state().lineage(),
+            Some(LineageVerdict::Conflict) | None => self.catalog.state().lineage(),
         }
+    }
+
+    /// Returns the number of writes that the catalog has committed. Workers compare it with the
+    /// number that a later start of a gateway begins with.
+    pub(crate) fn commits(&self) -> u64 {
+        self.catalog.state().commits()
     }
 
     /// Returns whether a worker may set aside rows that the catalog does not know.
@@ -70,7 +74,8 @@ impl Cluster {
             return;
         }
         let state = self.catalog.state();
-        let verdict = state.judge_lineage(&report.incarnations, report.max_write);
+        let verdict =
+            state.judge_lineage(&report.incarnations, report.max_write, report.heard_commits);
         if verdicts.insert(worker, verdict) == Some(verdict) {
             return; // the worker is asked again in its turn
         }
@@ -82,8 +87,8 @@ impl Cluster {
                 from_write = %WriteId(lineage.from_write),
                 "the catalog was recovered: the worker sets aside the rows that the catalog does not know"
             ),
-            LineageVerdict::Conflict { from_write } => {
-                let error = self.conflict_error(worker, from_write);
+            LineageVerdict::Conflict => {
+                let error = self.conflict_error(worker);
                 tracing::error!(%error, "the catalog is older than a worker: statements are refused");
             }
         }
@@ -92,13 +97,10 @@ impl Cluster {
 }
 
 impl LineageVerdicts {
-    fn first_conflict(&self) -> Option<(WorkerId, WriteId)> {
+    fn first_conflict(&self) -> Option<WorkerId> {
         let verdicts = self.0.lock();
-        verdicts.iter().find_map(|(worker, agreement)| {
-            let LineageVerdict::Conflict { from_write } = agreement else {
-                return None;
-            };
-            Some((*worker, *from_write))
-        })
+        let mut verdicts = verdicts.iter();
+        let conflict = verdicts.find(|(_, verdict)| **verdict == LineageVerdict::Conflict);
+        conflict.map(|(worker, _)| *worker)
     }
 }

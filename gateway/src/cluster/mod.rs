@@ -7,6 +7,8 @@
 
 /// Sends calls to workers.
 mod calls;
+/// Knows which writes every query sees that may still ask a worker.
+mod horizon;
 /// Handles the messages with which workers join and leave the cluster.
 mod joining;
 /// Remembers which workers have joined or answered since the gateway started, and when the gateway
@@ -43,6 +45,7 @@ use volary_node::tls::ClientTls;
 
 use crate::config::Config;
 
+use horizon::Horizon;
 use known_workers::KnownWorkers;
 use lineage_verdicts::LineageVerdicts;
 
@@ -61,6 +64,7 @@ pub struct Cluster {
     address: SocketAddr,
     known_workers: KnownWorkers,
     lineage_verdicts: LineageVerdicts,
+    horizon: Horizon,
     connections: WorkerConnections,
     known_fragments: KnownFragments,
     gather_totals: GatherTotals,
@@ -97,6 +101,7 @@ impl Cluster {
                 config.cluster.lost_after,
             ),
             lineage_verdicts: LineageVerdicts::default(),
+            horizon: Horizon::new(config.query.ticket_lifetime),
             connections: WorkerConnections::new(
                 &config.gather.connections(),
                 tls,

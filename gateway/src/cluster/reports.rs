@@ -16,12 +16,14 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use volary_catalog::CatalogState;
 use volary_flight_proto::control::{Report, ShardContent, ShardName, WorkerReport, control};
-use volary_flight_proto::ids::{TableId, WorkerId, WriteId};
+use volary_flight_proto::ids::{TableId, WorkerId};
 use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::Cluster;
+use super::horizon::PastState;
 use super::known_workers::Responder;
+use crate::statements::Statements;
 
 /// Minimum time between two turns. Each turn wakes up threads of the gateway, and each question
 /// threads of a worker. With thousands of workers, the gateway therefore asks several in one turn.
@@ -36,11 +38,16 @@ const LOG_AFTER_FAILURES: u32 = 2;
 impl Cluster {
     /// Asks the workers for their reports until `stopping` is cancelled. Call it once, on the
     /// health runtime.
-    pub(crate) async fn ask_workers(self: Arc<Self>, stopping: CancellationToken) {
-        stopping.run_until_cancelled(self.ask_in_turn()).await;
+    pub(crate) async fn ask_workers(
+        self: Arc<Self>,
+        statements: Arc<Statements>,
+        stopping: CancellationToken,
+    ) {
+        let asking = self.ask_in_turn(&statements);
+        stopping.run_until_cancelled(asking).await;
     }
 
-    async fn ask_in_turn(&self) {
+    async fn ask_in_turn(&self, statements: &Statements) {
         let mut changes = self.known_workers.changes();
         let recorded = self.recorded_workers();
         self.known_workers.set_asked_workers(recorded.len());
@@ -60,6 +67,7 @@ impl Cluster {
                 () = sleep(turn.saturating_sub(last_turn.elapsed())) => {
                     let late = last_turn.elapsed().saturating_sub(turn);
                     last_turn = if late < MAX_CATCH_UP { last_turn + turn } else { Instant::now() };
+                    self.horizon.note(|| PastState::now(&self.catalog.state()), statements.oldest_start());
                     for _ in 0..questions {
                         if let Some(worker) = self.known_workers.next_to_ask_soon() {
                             if asked.insert(worker) {
@@ -118,7 +126,7 @@ impl Cluster {
                 return Err(error);
             }
         };
-        let collected: Vec<WriteId> = report.deleted_writes.iter().copied().map(WriteId).collect();
+        let deleted_through = report.deleted_through;
         let lineage_report = report.clone();
         match self.known_workers.note_answer(&address, report) {
             Responder::KnownInstance => {}
@@ -133,7 +141,7 @@ impl Cluster {
             }
         }
         self.note_lineage(worker, &lineage_report);
-        self.catalog.record_deleted_writes(worker, &collected).await
+        self.catalog.record_deletions(worker, deleted_through).await
     }
 
     /// Returns the question for a worker, and the address at which the worker is asked.
@@ -146,6 +154,7 @@ impl Cluster {
                 "worker {worker} has never joined this cluster"
             )));
         };
+        let horizon = self.horizon.reached();
         let unproven = self.known_workers.unproven_shards(worker).into_iter();
         let contents = unproven.filter_map(|shard| expected_content(&state, shard));
         let question = Report {
@@ -154,11 +163,15 @@ impl Cluster {
             set_aside: self.may_set_aside(worker),
             live_tables: state.retained_tables().map(|table| table.0).collect(),
             last_table: state.last_table_id().0,
-            aborted_writes: state
-                .aborted_writes_of(worker)
-                .map(|write| write.0)
-                .collect(),
+            aborted_bounds: state.aborted_writes_of(worker).to_bounds(),
+            last_abort: state.last_abort(),
             next_ms: self.ask_interval_ms(),
+            horizon_us: horizon.as_ref().map_or(0, |past| past.time_us),
+            expiries: horizon
+                .as_ref()
+                .map(|past| past.unchanged_expiries(&state))
+                .unwrap_or_default(),
+            horizon: horizon.map(|past| past.snapshot),
         };
         Ok((record.address.clone(), question))
     }

@@ -20,7 +20,8 @@ use volary_node::disk::LocalDisk;
 
 use super::*;
 use crate::config;
-use crate::load::put;
+use crate::load::put::{self, PutContext};
+use crate::statements::Statements;
 
 use stub_worker::StubWorker;
 
@@ -100,7 +101,8 @@ async fn cluster_with(settings: config::Cluster, secret: Option<&str>) -> Fixtur
 /// Asks the workers until the guard is dropped.
 fn ask_workers(cluster: &Arc<Cluster>) -> DropGuard {
     let stopping = CancellationToken::new();
-    tokio::spawn(Arc::clone(cluster).ask_workers(stopping.clone()));
+    let statements = Arc::new(Statements::new(1));
+    tokio::spawn(Arc::clone(cluster).ask_workers(statements, stopping.clone()));
     stopping.drop_guard()
 }
 
@@ -503,20 +505,21 @@ async fn workers_are_told_what_is_garbage_until_they_say_that_it_is_deleted() {
         .await;
     let table = created.unwrap().unwrap();
     let write = catalog.begin_write(&table).await.unwrap().take_over();
-    catalog.abort_write(write).await.unwrap();
+    catalog.abort_write(write, Some(table.id())).await.unwrap();
     // The worker has not deleted the rows yet, or the answer that says so was lost.
     for _ in 0..2 {
         cluster.ask(worker).await.1.unwrap();
         let question = stub.last_question();
         assert_eq!(question.live_tables, [table.id().0]);
         assert_eq!(question.last_table, table.id().0);
-        assert_eq!(question.aborted_writes, [write.0]);
+        assert_eq!(question.aborted_bounds, [write.0, write.0]);
     }
-    stub.change_report(|report| report.deleted_writes = vec![write.0]);
+    let last_abort = stub.last_question().last_abort;
+    stub.change_report(|report| report.deleted_through = last_abort);
     cluster.ask(worker).await.1.unwrap();
-    assert_eq!(catalog.state().aborted_writes_of(worker).count(), 0);
+    assert!(catalog.state().aborted_writes_of(worker).is_empty());
     cluster.ask(worker).await.1.unwrap();
-    assert!(stub.last_question().aborted_writes.is_empty());
+    assert!(stub.last_question().aborted_bounds.is_empty());
 }
 
 #[tokio::test]
@@ -566,12 +569,22 @@ async fn a_worker_that_keeps_other_rows_than_it_was_sent_fails_the_write() {
     let table = reference_table(&fixture.catalog, worker).await;
     for (kept, is_right) in [(2, false), (3, true), (4, false)] {
         stub.claim_rows(kept);
-        let puts = put::open(cluster, PATIENCE, 0, QueryId::new(), &table, WriteId(1));
-        let (sender, written) = puts.into_iter().next().unwrap();
+        let (puts, written) = put::open(PutContext {
+            cluster: Arc::clone(cluster),
+            idle: PATIENCE,
+            owner: 0,
+            query_id: QueryId::new(),
+            table: Arc::clone(&table),
+            write: WriteId(1),
+            span: tracing::Span::none(),
+        });
         let keys: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
         let rows = RecordBatch::try_from_iter([("k", keys)]).unwrap();
-        sender.send(rows).await.unwrap();
-        drop(sender);
+        let sending = async {
+            puts.sender(worker).send(rows).await.unwrap();
+            drop(puts);
+        };
+        let written = async { tokio::join!(sending, written.finish()).1 };
         match timeout(PATIENCE, written).await.unwrap() {
             Ok(_) => assert!(is_right, "{kept} rows are taken for 3"),
             Err(error) => {

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use chrono::Utc;
 use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList};
 use datafusion::common::TableReference;
 use datafusion::common::config::SqlParserOptions;
@@ -117,6 +118,7 @@ impl StatementContext {
         with_plan_metrics: bool,
     ) -> Result<Self> {
         let started = Instant::now();
+        let as_of_us = Utc::now().timestamp_micros();
         let claimant = session.claimant();
         let owner = claimant.owner_number();
         let catalog = engine.catalog.state();
@@ -148,6 +150,7 @@ impl StatementContext {
             owner,
             snapshot: snapshot.clone(),
             counted_writes: counted,
+            as_of_us,
             lineage: catalog.lineage(),
             tables: Vec::new(),
             peers: Arc::clone(&engine.cluster) as _,

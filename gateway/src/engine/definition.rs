@@ -5,7 +5,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::logical_expr::CreateView;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
-    CommentDef, CreateTable, CreateTableOptions, Expr, OnCommit, SqlOption, Statement as Ast, Value,
+    CommentDef, CreateTable, CreateTableOptions, OnCommit, SqlOption, Statement as Ast,
 };
 use volary_catalog::shard_key::check_key_type;
 use volary_catalog::{
@@ -18,6 +18,7 @@ use volary_flight_proto::{Error, Result, SqlState};
 
 use super::context::StatementContext;
 use super::declarations::declare::WrittenDeclarations;
+use super::declarations::retention::retention;
 use super::delete_files::delete_files;
 use super::errors::with_advice;
 use super::result_columns::{check_distinct_names, coerced_schema};
@@ -25,7 +26,9 @@ use super::{Completion, Engine, temporary};
 use crate::load;
 use crate::sql::drop_statement::{DropStatement, DroppedKind};
 use crate::sql::names::{WrittenName, identifier};
+use crate::sql::options::literal_text;
 use crate::sql::shape::ShapeLimits;
+use crate::sql::truncate::TruncateStatement;
 use crate::sql_type::decimal_type;
 
 /// Number of shards of a table whose definition does not set it. It should be much larger than the
@@ -40,6 +43,8 @@ pub(super) struct TableOptions {
     sort_key: Vec<String>,
     is_reference: bool,
     comment: Option<String>,
+    retention: Option<String>,
+    time_column: Option<String>,
 }
 
 /// Creates a table. The completion has the number of rows that CREATE TABLE AS has written.
@@ -84,6 +89,7 @@ pub(super) async fn create_table(
         let mut definition = table_definition(&table_name, schema, &options)?;
         definition.declarations = Declarations {
             comment: definition.declarations.comment,
+            retention: definition.declarations.retention,
             ..declarations
         };
         let live = placeable_workers(engine)?;
@@ -329,6 +335,9 @@ pub(super) fn table_definition(
             )));
         }
     }
+    let (keep, time_column) = (&options.retention, &options.time_column);
+    let retention = retention(&schema, keep.as_deref(), time_column.as_deref())
+        .map_err(|error| error.at(format!("table {name}")))?;
     Ok(TableDefinition {
         name: name.clone(),
         schema,
@@ -336,6 +345,7 @@ pub(super) fn table_definition(
         sort_key,
         declarations: Declarations {
             comment: options.comment.clone(),
+            retention,
             ..Declarations::default()
         },
     })
@@ -394,25 +404,15 @@ impl TableOptions {
                 })?;
             }
             "comment" => self.comment = Some(text),
+            "retention" => self.retention = Some(text),
+            "time_column" => self.time_column = Some(text),
             other => {
                 return Err(Error::invalid(format!(
-                    "there is no option {other}; there are shard_key, shards, sort_key, reference and comment"
+                    "there is no option {other}; there are shard_key, shards, sort_key, reference, comment, retention and time_column"
                 )));
             }
         }
         Ok(())
-    }
-}
-
-/// Returns the text of a literal, without its quotes.
-fn literal_text(value: &Expr) -> String {
-    match value {
-        Expr::Value(literal) => match &literal.value {
-            Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => text.clone(),
-            other => other.to_string(),
-        },
-        Expr::Identifier(name) => identifier(name),
-        other => other.to_string(),
     }
 }
 
@@ -494,6 +494,23 @@ pub(super) async fn drop_relations(
             Ok(dropping.await? > 0)
         }
     }
+}
+
+/// Runs TRUNCATE. Returns whether there was a table to empty.
+pub(super) async fn truncate(
+    engine: &Engine,
+    context: &StatementContext,
+    statement: TruncateStatement,
+) -> Result<bool> {
+    let TruncateStatement { tables, if_exists } = statement;
+    let names = tables.iter().map(|name| context.user_relation(name));
+    let names: BTreeSet<_> = names.collect::<Result<_>>()?;
+    let (catalog, by) = (&engine.catalog, &context.rights);
+    let emptied = catalog.truncate_tables(names, if_exists, by).await?;
+    for table in &emptied {
+        delete_files(engine, table);
+    }
+    Ok(!emptied.is_empty())
 }
 
 #[cfg(test)]

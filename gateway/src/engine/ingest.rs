@@ -1,10 +1,8 @@
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
-use futures::stream::{self, BoxStream, StreamExt};
+use datafusion::arrow::datatypes::{DataType, Schema};
+use futures::stream::{self, StreamExt};
 use tokio::sync::Mutex;
 use volary_catalog::{IfExists, RelationName, Table};
 use volary_exec::uuids::{UUID, UUID_EXTENSION};
@@ -13,7 +11,8 @@ use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use super::context::StatementContext;
 use super::definition::{TableOptions, placeable_workers, stored_schema, table_definition};
-use super::{Completion, Engine, Session, temporary};
+use super::incoming_rows::IncomingRows;
+use super::{Completion, Engine, Session, batch_id, temporary};
 use crate::load::defaults::Defaults;
 use crate::load::source::RowStream;
 use crate::load::{self, RowSource, fit};
@@ -43,22 +42,6 @@ pub enum IfTableExists {
     Append,
     /// Replaces the table by a table of the new rows.
     Replace,
-}
-
-/// Rows that are still arriving from a client.
-pub struct IncomingRows {
-    /// The columns of the rows.
-    pub schema: SchemaRef,
-    /// The rows.
-    pub batches: BoxStream<'static, Result<RecordBatch>>,
-}
-
-impl fmt::Debug for IncomingRows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IncomingRows")
-            .field("schema", &self.schema)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Engine {
@@ -104,7 +87,7 @@ async fn run(
     let table = context.catalog.table(&name).cloned();
     let written = match (table, ingest.if_exists) {
         (Some(table), IfTableExists::Append) => {
-            append(&engine, &context, &table, rows, query_id).await?
+            append(&engine, &session, &context, &table, rows).await?
         }
         (Some(_), IfTableExists::Fail) => {
             return Err(Error::new(
@@ -119,37 +102,33 @@ async fn run(
             return Err(context.catalog.no_such_table(&name, &context.rights));
         }
         (None, _) | (Some(_), IfTableExists::Replace) => {
-            create(&engine, &context, &name, &ingest, rows, query_id).await?
+            batch_id::refuse(&session)?;
+            create(&engine, &session, &context, &name, &ingest, rows).await?
         }
     };
     Ok(Completion::with_writes(Some(written)))
 }
 
 async fn append(
-    engine: &Arc<Engine>,
+    engine: &Engine,
+    session: &Session,
     context: &StatementContext,
     table: &Arc<Table>,
     rows: IncomingRows,
-    query_id: QueryId,
 ) -> Result<u64> {
     context.check_may_insert(table)?;
+    let (batch, rows) = batch_id::of_rows(session, batch_id::INGEST, rows)?;
     let source = fitted_source(context, table, rows)?;
-    load::append(
-        engine.gateway_parts(context.owner()),
-        query_id,
-        table,
-        source,
-    )
-    .await
+    engine.append(context, table, batch).run(source).await
 }
 
 async fn create(
-    engine: &Arc<Engine>,
+    engine: &Engine,
+    session: &Session,
     context: &StatementContext,
     name: &RelationName,
     ingest: &IngestTarget,
     rows: IncomingRows,
-    query_id: QueryId,
 ) -> Result<u64> {
     let mut options = TableOptions::default();
     for (option, value) in &ingest.options {
@@ -174,7 +153,7 @@ async fn create(
             let source = fitted_source(context, &table, rows)?;
             load::write_rows(
                 engine.gateway_parts(context.owner()),
-                query_id,
+                context.query_id,
                 &table,
                 write,
                 source,
@@ -186,7 +165,7 @@ async fn create(
             let existing = engine.catalog.state().table(name).cloned();
             match existing {
                 Some(table) if ingest.if_exists == IfTableExists::Append => {
-                    append(engine, context, &table, rows, query_id).await
+                    append(engine, session, context, &table, rows).await
                 }
                 _ => Err(error),
             }

@@ -29,7 +29,7 @@ use super::frame_parameters::FrameParameters;
 use super::outcome::{Completion, ExecutionResult};
 use super::parameters::{self, parameter_index};
 use super::statement::run_plan;
-use super::{Engine, IncomingRows, Session, StatementOutcome};
+use super::{Engine, IncomingRows, Session, StatementOutcome, batch_id};
 use crate::sql::parse::{Statement, parse};
 
 /// The outcome of a statement with many rows of parameters.
@@ -98,6 +98,7 @@ async fn insert_each(
     let Some(input) = streaming_input(&insert.input, &columns, &stream)? else {
         return Ok(InsertEachOutcome::OneByOne(rows));
     };
+    let (batch, rows) = batch_id::of_rows(&session, &sql, rows)?;
     *stream.batches.lock() = Some(rows.batches);
     let plan = LogicalPlan::Dml(DmlStatement::new(
         insert.table_name,
@@ -105,7 +106,7 @@ async fn insert_each(
         insert.op,
         Arc::new(input),
     ));
-    match run_plan(&engine, &session, &context, plan).await? {
+    match run_plan(&engine, &session, &context, plan, batch).await? {
         StatementOutcome::Done(done) => {
             Ok(InsertEachOutcome::Inserted(done.rows.unwrap_or_default()))
         }

@@ -6,6 +6,8 @@
 mod access;
 /// Builds the functions, rules, settings and memory that all statements share.
 mod base;
+/// Recognises statements that a client sends again by the ids that it has given to them.
+pub(crate) mod batch_id;
 /// Sets up DataFusion's session for one statement: tables, settings and rules.
 pub mod context;
 /// Keeps what tables declare: defaults, constraints and comments.
@@ -20,8 +22,12 @@ mod errors;
 mod frame_parameters;
 /// Keeps generic plans for statements that are run repeatedly.
 mod generic;
+/// Represents rows that a client sends while they are written.
+mod incoming_rows;
 /// Writes rows that a client sends as Arrow batches, and creates their table if needed.
 mod ingest;
+/// Writes batches that a client sends one after another, each as a write of its own.
+pub(crate) mod ingest_stream;
 /// Runs an INSERT of VALUES with many rows of parameters as one write: all of its rows are kept, or
 /// none.
 mod insert_each;
@@ -29,6 +35,8 @@ mod insert_each;
 mod listing;
 /// Limits the functions that build nested types.
 mod nested_types;
+/// Runs OPTIMIZE.
+mod optimize;
 /// Defines the outcomes of statements, and records them in the session and the list of statements.
 mod outcome;
 /// Gives types to parameters of functions that need types to be planned.
@@ -39,6 +47,8 @@ mod parameter_types;
 mod parameters;
 /// Limits the functions that read a type from a text, such as `arrow_cast(1, 'List(Int64)')`.
 mod parsed_types;
+/// Says what producers have written.
+mod producers;
 /// Represents a planned query and the stream of its rows.
 pub mod query;
 /// Determines the columns of the rows that a statement returns.
@@ -77,7 +87,8 @@ use volary_flight_proto::ids::SessionId;
 use volary_node::message_budget::MessageBudget;
 use volary_node::{Runtimes, memory};
 
-pub use ingest::{IfTableExists, IncomingRows, IngestTarget};
+pub use incoming_rows::IncomingRows;
+pub use ingest::{IfTableExists, IngestTarget};
 pub(crate) use insert_each::InsertEachOutcome;
 pub use outcome::{Completion, StatementOutcome};
 pub(crate) use query::{EarlierPlan, PlannedQuery};
@@ -88,12 +99,17 @@ use volary_catalog::{Catalog, RelationName, Table};
 
 use crate::cluster::Cluster;
 use crate::config::Config;
+use crate::load::group::Groups;
+use crate::load::ingest_streams::IngestStreams;
+use crate::load::leases::ProducerLeases;
+use crate::load::statement_batch::StatementBatch;
 use crate::load::{self, LoadRegistry};
 use crate::login::Passwords;
 use crate::statements::Statements;
 use crate::system_tables::{self, LimitUsageSources};
 
 use crate::sql::names::{CATALOG, SYSTEM};
+use context::StatementContext;
 use generic::GenericPlans;
 use temporary::TemporarySessions;
 
@@ -141,6 +157,11 @@ pub struct Engine {
     queue: StatementQueue,
     memory: memory::QueryMemory,
     loads: LoadRegistry,
+    /// The small writes that wait or are in flight.
+    groups: Arc<Groups>,
+    streams: Arc<IngestStreams>,
+    /// The producers that write now.
+    leases: Arc<ProducerLeases>,
     generic_plans: GenericPlans,
     temporary_sessions: TemporarySessions,
     /// The functions, rules and settings that all statements share.
@@ -163,11 +184,15 @@ impl Engine {
     ) -> Result<Self> {
         let statements = Arc::new(Statements::new(config.query.history));
         let queue = StatementQueue::new(&config.query);
+        let groups = Arc::new(Groups::new(&config.ingest));
+        let streams = Arc::new(IngestStreams::new(&config.ingest));
         let usage = LimitUsageSources {
             config: Arc::clone(&config),
             places: queue.places(),
             kept_places: queue.kept_places(),
             message_budget: config.query.message_budget(),
+            groups: Arc::clone(&groups),
+            streams: Arc::clone(&streams),
         };
         Ok(Self {
             base_state: Arc::new(base::base_state(&config, Arc::clone(&runtime_env))?),
@@ -177,6 +202,9 @@ impl Engine {
             statements,
             passwords,
             loads: LoadRegistry::default(),
+            groups,
+            streams,
+            leases: Arc::default(),
             temporary_sessions: TemporarySessions::default(),
             generic_plans: GenericPlans::new(config.query.generic_plans.bytes()),
             config,
@@ -199,6 +227,11 @@ impl Engine {
     /// Returns the running loads.
     pub(crate) fn loads(&self) -> &LoadRegistry {
         &self.loads
+    }
+
+    /// Returns the small writes that wait or are in flight.
+    pub(crate) fn groups(&self) -> &Arc<Groups> {
+        &self.groups
     }
 
     /// Returns the memory budget of messages that have not arrived completely.
@@ -274,6 +307,23 @@ impl Engine {
         tables.chain(views).chain(system).collect()
     }
 
+    /// Returns a statement that adds rows to a table. `batch` is the id that the client has given
+    /// to it.
+    fn append(
+        &self,
+        context: &StatementContext,
+        table: &Arc<Table>,
+        batch: Option<StatementBatch>,
+    ) -> load::Append {
+        load::Append {
+            parts: self.gateway_parts(context.owner()),
+            groups: Arc::clone(&self.groups),
+            query_id: context.query_id,
+            table: Arc::clone(table),
+            batch,
+        }
+    }
+
     /// Returns the parts of the gateway that a load needs. `owner` is the number of its user.
     fn gateway_parts(&self, owner: u32) -> load::GatewayParts {
         load::GatewayParts {
@@ -282,6 +332,7 @@ impl Engine {
             cluster: Arc::clone(&self.cluster),
             runtimes: self.runtimes.clone(),
             loads: self.loads.clone(),
+            leases: Arc::clone(&self.leases),
             statements: Arc::clone(&self.statements),
             config: Arc::clone(&self.config),
             base_state: Arc::clone(&self.base_state),

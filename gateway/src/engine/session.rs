@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use volary_catalog::ProducerName;
 use volary_catalog::access::Rights;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::SessionId;
@@ -25,6 +26,8 @@ pub struct Session {
     /// The session whose temporary tables statements find. `None` if the client has named no
     /// session.
     temporary_session: Option<SessionId>,
+    /// The id that the client has given to the statement of this call.
+    batch_id: Option<ProducerName>,
     pub(super) life: Arc<SessionLife>,
 }
 
@@ -85,6 +88,7 @@ impl Session {
             settings: Arc::new(RwLock::new(settings)),
             rights,
             temporary_session: None,
+            batch_id: None,
             life: Arc::new(SessionLife::new()),
         }
     }
@@ -115,6 +119,17 @@ impl Session {
     /// no session.
     pub(crate) fn temporary_session(&self) -> Option<SessionId> {
         self.temporary_session
+    }
+
+    /// Returns the same session. Its statement has the id that the client has given to it, if any.
+    #[must_use]
+    pub(crate) fn with_batch_id(self, batch_id: Option<ProducerName>) -> Self {
+        Self { batch_id, ..self }
+    }
+
+    /// Returns the id that the client has given to the statement of this call.
+    pub(crate) fn batch_id(&self) -> Option<&ProducerName> {
+        self.batch_id.as_ref()
     }
 
     /// Returns the same session with these rights, which are those of the current call.

@@ -29,10 +29,11 @@ use super::result_columns::{
 };
 use super::unfit_values::unfit_value_error;
 use super::{
-    Completion, Engine, Session, StatementDescription, StatementOutcome, access, declarations,
-    definition, parameters, saved_query, schemas,
+    Completion, Engine, Session, StatementDescription, StatementOutcome, access, batch_id,
+    declarations, definition, optimize, parameters, saved_query, schemas,
 };
-use crate::load;
+use crate::load::RowSource;
+use crate::load::statement_batch::StatementBatch;
 use crate::sql::names::WrittenName;
 use crate::sql::parse::{Statement, parse};
 use crate::sql::session_statement::SessionStatement;
@@ -74,7 +75,7 @@ impl Engine {
         let key = StatementKey::new(session, &catalog, &rights, sql);
         // During a conflict between the catalog and the workers, each query is planned, because
         // planning checks whether it is refused.
-        let may_use_generic_plan = !self.cluster.has_conflicts();
+        let may_use_generic_plan = !self.cluster.has_conflicts() && session.batch_id().is_none();
         let mut generic = may_use_generic_plan
             .then(|| self.generic_plans.find(&catalog, &key))
             .flatten();
@@ -193,6 +194,10 @@ async fn execute(
     }
     let statement = tracing::debug_span!("parse").in_scope(|| parse(&sql))?;
     let context = statement_context(&engine, &session, &statement, query_id, None)?;
+    let batch = batch_id::of_statement(&session, &sql, values.as_ref())?;
+    if !matches!(statement, Statement::CopyFrom(_) | Statement::Planned(_)) {
+        batch_id::refuse(&session)?;
+    }
     match statement {
         Statement::CreateTable(create) => {
             refuse_parameters(values.as_ref())?;
@@ -222,20 +227,26 @@ async fn execute(
                 .table(&name)
                 .ok_or_else(|| context.catalog.no_such_table(&name, &context.rights))?;
             context.check_may_insert(table)?;
-            let parts = engine.gateway_parts(context.owner());
-            let rows = load::copy_from(
-                parts,
-                &context.state,
-                context.task(),
-                query_id,
-                table,
-                &copy,
-            )
-            .await?;
+            let append = engine.append(&context, table, batch);
+            let copying = append.copy_from(&context.state, context.task(), &copy);
+            let rows = copying.await?;
             Ok(StatementOutcome::Done(Completion::with_writes(Some(rows))))
         }
         Statement::Transaction(statement) => {
             session.transaction.apply(statement)?;
+            Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
+        }
+        Statement::Truncate(statement) => {
+            refuse_parameters(values.as_ref())?;
+            context.check_may_write()?;
+            let changed = definition::truncate(&engine, &context, statement).await?;
+            Ok(StatementOutcome::Done(Completion::of_change(changed)))
+        }
+        Statement::Optimize(table) => {
+            refuse_parameters(values.as_ref())?;
+            context.check_may_write()?;
+            let _place = context.wait_for_place(&engine).await?;
+            optimize::run(&engine, &context, &table).await?;
             Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
         }
         Statement::Kill(id) => {
@@ -278,7 +289,7 @@ async fn execute(
                 }
                 _ => None,
             };
-            let running = run_plan(&engine, &session, &context, bound);
+            let running = run_plan(&engine, &session, &context, bound, batch);
             let outcome = match running.await {
                 Err(error) if may_exist && error.code() == ErrorCode::AlreadyExists => {
                     return Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES));
@@ -429,8 +440,12 @@ pub(super) async fn run_plan(
     session: &Session,
     context: &StatementContext,
     plan: LogicalPlan,
+    batch: Option<StatementBatch>,
 ) -> Result<StatementOutcome> {
     refuse_unsupported(&plan)?;
+    if !matches!(plan, LogicalPlan::Dml(_)) {
+        batch_id::refuse(session)?;
+    }
     match plan {
         LogicalPlan::Dml(DmlStatement {
             table_name,
@@ -447,7 +462,7 @@ pub(super) async fn run_plan(
             })?;
             context.check_may_write()?;
             context.check_may_insert(table.table())?;
-            let rows = insert(engine, context, table.table(), &input).await?;
+            let rows = insert(engine, context, table.table(), &input, batch).await?;
             Ok(StatementOutcome::Done(Completion::with_writes(Some(rows))))
         }
         LogicalPlan::Ddl(ddl) => {
@@ -563,6 +578,7 @@ async fn insert(
     context: &StatementContext,
     table: &Arc<Table>,
     input: &LogicalPlan,
+    batch: Option<StatementBatch>,
 ) -> Result<u64> {
     let _place = context.wait_for_place(engine).await?;
     let plan = context
@@ -570,14 +586,8 @@ async fn insert(
         .create_physical_plan(&with_nullable_values(input)?)
         .await
         .map_err(|error| with_advice(error).at(format!("table {}", table.name())))?;
-    let source = load::RowSource::from_plan(plan, context.task(), &context.runtimes)?;
-    load::append(
-        engine.gateway_parts(context.owner()),
-        context.query_id,
-        table,
-        source,
-    )
-    .await
+    let source = RowSource::from_plan(plan, context.task(), &context.runtimes)?;
+    engine.append(context, table, batch).run(source).await
 }
 
 /// Makes all columns of VALUES nullable. The planner gives VALUES the table's columns, NOT NULL

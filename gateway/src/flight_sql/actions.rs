@@ -10,6 +10,7 @@ use volary_flight_proto::session::{
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::FlightSql;
+use super::batch_status::BATCH_STATUS_ACTION;
 use super::call::ClientCall;
 use super::command::{command, parse_any};
 
@@ -25,9 +26,9 @@ const TRANSACTION_ACTIONS: [&str; 4] = [
     "EndSavepoint",
 ];
 
-/// The actions that clients may send, each with a description of its request and its result. Names
-/// that begin with `volary.` belong to calls between nodes, which `worker_actions` handles.
-const CLIENT_ACTIONS: [(&str, &str); 8] = [
+/// The actions that clients may send, each with a description of its request and its result. Other
+/// names that begin with `volary.` belong to calls between nodes, which `worker_actions` handles.
+const CLIENT_ACTIONS: [(&str, &str); 9] = [
     (
         CREATE_PREPARED_STATEMENT,
         "Prepares a statement. Request: ActionCreatePreparedStatementRequest. Result: ActionCreatePreparedStatementResult.",
@@ -59,6 +60,10 @@ const CLIENT_ACTIONS: [(&str, &str); 8] = [
     (
         RENEW_FLIGHT_ENDPOINT,
         "Makes a ticket valid for longer. Request: RenewFlightEndpointRequest. Result: FlightEndpoint.",
+    ),
+    (
+        BATCH_STATUS_ACTION,
+        "Says whether a batch of a producer was committed. Request: JSON with table, producer and sequence. Result: JSON.",
     ),
 ];
 
@@ -100,6 +105,7 @@ impl FlightSql {
             GET_SESSION_OPTIONS_ACTION => Self::session_options(call),
             CLOSE_SESSION_ACTION => self.close_session(call).await,
             RENEW_FLIGHT_ENDPOINT => self.renew(call, &action.body)?,
+            BATCH_STATUS_ACTION => self.batch_status(call, &action.body)?,
             CANCEL_FLIGHT_INFO => self.cancel_flight_info(call, &action.body)?,
             CANCEL_QUERY => match decode_command(&action)? {
                 Command::ActionCancelQueryRequest(request) => self.cancel_query(call, &request)?,

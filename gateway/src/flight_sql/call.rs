@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response};
 use tracing::Instrument;
+use volary_catalog::ProducerName;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::trace::TraceParent;
 use volary_flight_proto::{Error, Result};
@@ -158,6 +159,7 @@ impl FlightSql {
             deadline: Deadline::from_metadata(metadata, self.config.query.timeout),
             peer: request.remote_addr(),
             tag: tag_header(metadata)?,
+            batch_id: batch_id_header(metadata)?,
             trace: trace_header(metadata),
         })
     }
@@ -171,6 +173,7 @@ impl FlightSql {
             deadline,
             peer,
             tag,
+            batch_id,
             trace,
         } = headers;
         let (credentials, principal) = match identity {
@@ -190,6 +193,7 @@ impl FlightSql {
             let caller = peer.map_or(Caller::Unknown, Caller::Connection);
             session.engine = session.engine.with_caller(caller);
         }
+        session.engine = session.engine.with_batch_id(batch_id);
         let profile = profile.or_else(|| session.profile()).unwrap_or_default();
         let direct_results = direct_results.or_else(|| session.direct_results());
         let deadline = deadline.with_session_timeout(session.engine.statement_timeout());
@@ -272,6 +276,7 @@ struct HeaderValues {
     deadline: Deadline,
     peer: Option<SocketAddr>,
     tag: Option<String>,
+    batch_id: Option<ProducerName>,
     trace: Option<TraceParent>,
 }
 
@@ -289,6 +294,18 @@ fn continued_session(principal: &Principal) -> Option<SessionToken> {
 pub(super) fn header_value(value: &str) -> Result<MetadataValue<tonic::metadata::Ascii>> {
     MetadataValue::try_from(value)
         .map_err(|_| Error::internal("a session's token cannot be a header"))
+}
+
+/// Header with the id that the client gives to a statement, so that it may send it again.
+const BATCH_ID_HEADER: &str = "volary-batch-id";
+
+fn batch_id_header(metadata: &MetadataMap) -> Result<Option<ProducerName>> {
+    let Some(value) = metadata.get(BATCH_ID_HEADER) else {
+        return Ok(None);
+    };
+    let what = format!("the header {BATCH_ID_HEADER}");
+    // Text that is no header value is no name either.
+    ProducerName::parse(&what, value.to_str().unwrap_or_default()).map(Some)
 }
 
 /// Header with the tag by which a statement is found in system.queries and system.query_log.

@@ -8,11 +8,13 @@ use arrow_flight::sql::{
 };
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tonic::metadata::{KeyAndValueRef, MetadataMap};
+use volary_catalog::ProducerName;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result};
 
 use super::FlightSql;
 use super::call::ClientCall;
+use super::client_option::is_on;
 use super::upload::UploadedBatches;
 use crate::engine::{IfTableExists, IncomingRows, IngestTarget};
 use crate::sql::names::{WrittenName, check_catalog};
@@ -26,6 +28,71 @@ pub(super) fn statement_text(ingest: &IngestTarget) -> String {
     format!("INGEST INTO {}", ingest.table)
 }
 
+/// The option that makes an ingest command a stream of batches.
+const STREAM: &str = "stream";
+/// The option of a stream that names its producer.
+const PRODUCER: &str = "producer";
+/// The option of a stream that goes on after a batch whose rows are refused.
+const CONTINUE: &str = "continue";
+
+/// A stream of batches that a client opens.
+#[derive(Debug)]
+pub(super) struct StreamRequest {
+    /// The name of the table.
+    pub(super) table: WrittenName,
+    /// The producer of the batches. `None` if they are not recognised when they are sent again.
+    pub(super) producer: Option<ProducerName>,
+    /// Says whether the stream goes on after a batch whose rows are refused.
+    pub(super) goes_on: bool,
+}
+
+/// Returns the stream that a command asks for, or `None` if the command ingests rows at once.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for an option that a stream does not have, or that has a wrong value.
+pub(super) fn stream_request(ingest: &IngestTarget) -> Result<Option<StreamRequest>> {
+    let option = |name: &str| ingest.options.get(name);
+    let is_set = |name| match option(name) {
+        Some(text) => is_on(&format!("{OPTION}{name}"), text),
+        None => Ok(false),
+    };
+    if !is_set(STREAM)? {
+        return Ok(None);
+    }
+    if ingest.creates_table || ingest.is_temporary || ingest.if_exists != IfTableExists::Append {
+        return Err(Error::invalid(
+            "a stream of batches appends to a table that exists; create the table first, and send the command with if_not_exist = FAIL and if_exists = APPEND",
+        ));
+    }
+    let known = [STREAM, PRODUCER, CONTINUE];
+    if let Some(unknown) = ingest
+        .options
+        .keys()
+        .find(|name| !known.contains(&name.as_str()))
+    {
+        return Err(Error::invalid(format!(
+            "a stream of batches has no option \"{unknown}\"; its options are {}",
+            known.join(", ")
+        )));
+    }
+    let producer = option(PRODUCER).map(|name| {
+        ProducerName::parse(
+            &format!("the producer of the stream ({OPTION}{PRODUCER})"),
+            name,
+        )
+    });
+    Ok(Some(StreamRequest {
+        table: ingest.table.clone(),
+        producer: producer.transpose()?,
+        goes_on: is_set(CONTINUE)?,
+    }))
+}
+
+/// Returns the text that is listed as the statement while a stream is open.
+pub(super) fn stream_text(stream: &StreamRequest) -> String {
+    format!("INGEST STREAM INTO {}", stream.table)
+}
+
 impl FlightSql {
     /// Writes the rows as a statement of its own, and returns their number.
     pub(super) async fn ingest(
@@ -34,6 +101,11 @@ impl FlightSql {
         ingest: IngestTarget,
         batches: UploadedBatches,
     ) -> Result<u64> {
+        if stream_request(&ingest)?.is_some() {
+            return Err(Error::invalid(
+                "a stream of batches needs a DoExchange, in which the gateway answers each batch; open one, or leave the option \"stream\" out",
+            ));
+        }
         let (id, text) = (QueryId::new(), statement_text(&ingest));
         let ingesting = self.ingest_rows(call, id, ingest, batches);
         self.run_listed(call, id, &text, ingesting).await
@@ -182,6 +254,58 @@ mod tests {
         metadata.insert("volary-types", "native".parse().unwrap());
         let expected = HashMap::from([("shard_key".to_owned(), "k".to_owned())]);
         assert_eq!(header_options(&metadata).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_stream_appends_to_a_table_and_has_options_of_its_own() {
+        let ingest = |options: &[(&str, &str)]| IngestTarget {
+            table: WrittenName::new(None, "birds".to_owned()),
+            creates_table: false,
+            if_exists: IfTableExists::Append,
+            is_temporary: false,
+            options: options
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+        };
+        assert!(stream_request(&ingest(&[])).unwrap().is_none());
+        assert!(
+            stream_request(&ingest(&[("stream", "off")]))
+                .unwrap()
+                .is_none()
+        );
+        let all = [("stream", "true"), ("producer", "kea"), ("continue", "on")];
+        let stream = stream_request(&ingest(&all)).unwrap().unwrap();
+        assert_eq!(stream.producer.as_ref().unwrap().as_str(), "kea");
+        assert!(stream.goes_on);
+        assert_eq!(stream_text(&stream), "INGEST STREAM INTO birds");
+        for (wrong, part) in [
+            (
+                [("stream", "yes")].as_slice(),
+                "volary-ingest-stream is \"yes\"",
+            ),
+            (&[("stream", "on"), ("shards", "4")], "no option \"shards\""),
+            (
+                &[("stream", "on"), ("producer", "")],
+                "volary-ingest-producer",
+            ),
+            (
+                &[("stream", "on"), ("continue", "1")],
+                "volary-ingest-continue",
+            ),
+        ] {
+            let error = stream_request(&ingest(wrong)).unwrap_err();
+            assert!(error.message().contains(part), "{error}");
+        }
+        let creating = IngestTarget {
+            creates_table: true,
+            ..ingest(&[("stream", "on")])
+        };
+        let error = stream_request(&creating).unwrap_err();
+        assert!(
+            error.message().contains("create the table first"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -25,6 +25,8 @@
 mod actions;
 /// Reads the credentials in the `authorization` header.
 mod auth;
+/// Answers the action that asks whether a batch was committed.
+mod batch_status;
 /// Reads the caller, its session, its types and the deadline from the headers of a call, and writes
 /// the headers of the answer.
 mod call;

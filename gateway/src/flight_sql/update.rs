@@ -180,6 +180,11 @@ impl FlightSql {
         mut batches: impl Stream<Item = Result<RecordBatch>> + Unpin,
         applied: &AppliedRows,
     ) -> Result<i64> {
+        if call.session.engine.batch_id().is_some() {
+            return Err(Error::invalid(
+                "this statement is run once for each row of parameters, and a batch id (volary-batch-id) stands for a single write; send one INSERT of VALUES with a parameter for each column, or ingest the rows",
+            ));
+        }
         let mut total: i64 = 0;
         while let Some(batch) = call.deadline.run_until(batches.try_next()).await? {
             for row in 0..batch.num_rows() {

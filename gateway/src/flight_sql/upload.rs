@@ -5,13 +5,14 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use arrow_flight::FlightData;
-use arrow_flight::decode::FlightRecordBatchStream;
+use arrow_flight::decode::{DecodedPayload, FlightDataDecoder, FlightRecordBatchStream};
 use arrow_flight::error::FlightError;
+use bytes::Bytes;
 use futures::future;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tonic::Status;
@@ -25,7 +26,8 @@ const UNREADABLE_ROWS: &str = "the rows cannot be read; send a schema and batche
 
 /// The batches of a DoPut or a DoExchange.
 pub(super) struct UploadedBatches {
-    /// The decoder. It is `None` after a panic, because a decoder must not be polled again then.
+    /// The decoder. It is `None` after an error or a panic, because a decoder must not be polled
+    /// again then.
     decoder: Option<FlightRecordBatchStream>,
     totals: Arc<StatementTotals>,
 }
@@ -41,15 +43,7 @@ impl UploadedBatches {
         limit: MessageLimit,
         totals: &Arc<StatementTotals>,
     ) -> Self {
-        let counted = Arc::clone(totals);
-        let messages = stream::iter([Ok(first)])
-            .chain(rest)
-            .try_filter(|message| future::ready(!message.data_header.is_empty()))
-            .inspect_ok(move |message| counted.received.add_message(message))
-            .and_then(move |message| {
-                future::ready(limit.check_uncompressed(message).map_err(Status::from))
-            })
-            .map_err(FlightError::from);
+        let messages = ipc_messages(first, rest, limit, totals);
         Self {
             decoder: Some(FlightRecordBatchStream::new_from_flight_data(messages)),
             totals: Arc::clone(totals),
@@ -70,19 +64,111 @@ impl Stream for UploadedBatches {
         let Some(decoder) = &mut self.decoder else {
             return Poll::Ready(None);
         };
-        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| decoder.poll_next_unpin(cx)));
-        match polled {
-            Ok(polled) => {
-                if let Poll::Ready(Some(Ok(batch))) = &polled {
-                    self.totals.received.add_rows(batch.num_rows() as u64);
-                }
-                polled.map(|next| next.map(|batch| batch.map_err(convert_decode_error)))
+        let polled = poll_decoder(decoder, cx);
+        match &polled {
+            Poll::Ready(Some(Ok(batch))) => {
+                self.totals.received.add_rows(batch.num_rows() as u64);
             }
-            Err(_) => {
-                self.decoder = None;
-                Poll::Ready(Some(Err(Error::invalid(UNREADABLE_ROWS))))
+            Poll::Ready(Some(Err(_))) => self.decoder = None,
+            Poll::Ready(None) | Poll::Pending => {}
+        }
+        polled
+    }
+}
+
+/// The batches of a DoExchange, each with the metadata of its message.
+pub(super) struct AnnotatedBatches {
+    /// The decoder. It is `None` after an error.
+    decoder: Option<FlightDataDecoder>,
+    totals: Arc<StatementTotals>,
+}
+
+/// A message of a client that streams batches.
+pub(super) enum AnnotatedBatch {
+    /// The columns of the batches.
+    Columns(SchemaRef),
+    /// Rows, and the metadata of their message.
+    Rows(RecordBatch, Bytes),
+}
+
+impl AnnotatedBatches {
+    /// Creates the stream of batches. The parameters are those of [`UploadedBatches::new`].
+    pub(super) fn new(
+        first: FlightData,
+        rest: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
+        limit: MessageLimit,
+        totals: &Arc<StatementTotals>,
+    ) -> Self {
+        let messages = ipc_messages(first, rest, limit, totals);
+        Self {
+            decoder: Some(FlightDataDecoder::new(messages)),
+            totals: Arc::clone(totals),
+        }
+    }
+}
+
+impl Stream for AnnotatedBatches {
+    type Item = Result<AnnotatedBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            let Some(decoder) = &mut self.decoder else {
+                return Poll::Ready(None);
+            };
+            let message = match ready!(poll_decoder(decoder, cx)) {
+                Some(Ok(message)) => message,
+                Some(Err(error)) => {
+                    self.decoder = None;
+                    return Poll::Ready(Some(Err(error)));
+                }
+                None => return Poll::Ready(None),
+            };
+            let metadata = message.app_metadata();
+            match message.payload {
+                DecodedPayload::None => {}
+                DecodedPayload::Schema(schema) => {
+                    return Poll::Ready(Some(Ok(AnnotatedBatch::Columns(schema))));
+                }
+                DecodedPayload::RecordBatch(rows) => {
+                    self.totals.received.add_rows(rows.num_rows() as u64);
+                    return Poll::Ready(Some(Ok(AnnotatedBatch::Rows(rows, metadata))));
+                }
             }
         }
+    }
+}
+
+/// Returns the messages with schemas, dictionaries and rows. They are checked against `limit`, and
+/// counted in `totals`.
+fn ipc_messages<S>(
+    first: FlightData,
+    rest: S,
+    limit: MessageLimit,
+    totals: &Arc<StatementTotals>,
+) -> impl Stream<Item = Result<FlightData, FlightError>> + Send + use<S> + 'static
+where
+    S: Stream<Item = Result<FlightData, Status>> + Send + 'static,
+{
+    let counted = Arc::clone(totals);
+    stream::iter([Ok(first)])
+        .chain(rest)
+        .try_filter(|message| future::ready(!message.data_header.is_empty()))
+        .inspect_ok(move |message| counted.received.add_message(message))
+        .and_then(move |message| {
+            future::ready(limit.check_uncompressed(message).map_err(Status::from))
+        })
+        .map_err(FlightError::from)
+}
+
+/// Polls a decoder of arrow. It must not be polled again after an error.
+fn poll_decoder<T>(
+    decoder: &mut (impl Stream<Item = Result<T, FlightError>> + Unpin),
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<T>>> {
+    let polled = std::panic::catch_unwind(AssertUnwindSafe(|| decoder.poll_next_unpin(cx)));
+    match polled {
+        Ok(polled) => polled.map(|next| next.map(|it| it.map_err(convert_decode_error))),
+        Err(_) => Poll::Ready(Some(Err(Error::invalid(UNREADABLE_ROWS)))),
     }
 }
 

@@ -16,7 +16,7 @@ const MAX_SHOWN_CHARS: usize = 60;
 
 /// Refuses rows that violate a check of their table.
 #[derive(Debug)]
-pub(super) struct Checks {
+pub(crate) struct Checks {
     table: Arc<Table>,
     checks: Vec<Check>,
 }
@@ -35,7 +35,7 @@ impl Checks {
     ///
     /// # Errors
     /// The errors of planning.
-    pub(super) fn new(base_state: &SessionState, table: &Arc<Table>) -> Result<Self> {
+    pub(crate) fn new(base_state: &SessionState, table: &Arc<Table>) -> Result<Self> {
         let constraints = table.declarations().constraints.iter();
         let declared: Vec<_> = constraints
             .filter_map(|constraint| match &constraint.kind {

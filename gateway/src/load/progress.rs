@@ -9,7 +9,7 @@ use volary_flight_proto::ids::QueryId;
 
 /// The list of running loads, and the totals of those that have ended. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct LoadRegistry {
+pub(crate) struct LoadRegistry {
     running: Arc<Mutex<HashMap<QueryId, Entry>>>,
     totals: Arc<LoadTotals>,
 }
@@ -45,7 +45,7 @@ pub struct LoadStatus {
 
 /// Counts the rows of one load. The load is listed as long as a clone of this value exists.
 #[derive(Debug, Clone)]
-pub struct LoadProgress {
+pub(crate) struct LoadProgress {
     rows: Arc<AtomicU64>,
     _listed: Arc<ListedLoad>,
 }
@@ -92,7 +92,7 @@ impl LoadRegistry {
     }
 
     /// Adds a load to the list.
-    pub fn start(&self, query_id: QueryId, table: &RelationName) -> LoadProgress {
+    pub(crate) fn start(&self, query_id: QueryId, table: &RelationName) -> LoadProgress {
         let rows = Arc::new(AtomicU64::new(0));
         let entry = Entry {
             table: table.clone(),
@@ -111,7 +111,7 @@ impl LoadRegistry {
     }
 
     /// Returns the running loads, the oldest first.
-    pub fn all(&self) -> Vec<LoadStatus> {
+    pub(crate) fn all(&self) -> Vec<LoadStatus> {
         let mut all: Vec<_> = self
             .running
             .lock()
@@ -130,7 +130,7 @@ impl LoadRegistry {
 
 impl LoadProgress {
     /// Counts `rows` more rows.
-    pub fn add(&self, rows: usize) {
+    pub(crate) fn add(&self, rows: usize) {
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
     }
 }

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,8 +10,8 @@ use arrow_flight::error::FlightError;
 use arrow_flight::{FlightData, FlightDescriptor, PutResult};
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
-use futures::{Stream, StreamExt};
+use futures::stream::{BoxStream, FuturesUnordered};
+use futures::{FutureExt, Stream, StreamExt};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::mpsc;
@@ -24,7 +25,7 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_gather::{Window, worker_error};
 use volary_node::traces;
 
-use super::route::{RowSender, message_schema};
+use super::message::message_schema;
 use crate::cluster::Cluster;
 
 /// Number of batches that may wait for a worker. When the queue is full, the source waits.
@@ -36,78 +37,135 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// Number of checks of a worker's progress within the idle timeout.
 const CHECKS_PER_TIMEOUT: u32 = 8;
 
+/// The channel for the rows of one worker.
+pub(crate) type RowSender = mpsc::Sender<RecordBatch>;
+
 /// A future that sends the batches of its [`RowSender`] to the worker. It returns the worker's
 /// report of the rows that it has stored.
-pub type PutFuture = Pin<Box<dyn Future<Output = Result<(WorkerId, WriteResult)>> + Send>>;
+type PutFuture = BoxFuture<'static, Result<(WorkerId, WriteResult)>>;
 
-/// Prepares a stream to each of the table's workers, in the order of the workers. A stream is
-/// opened when there are rows for it. `idle` is the maximum time for which a worker may send no
-/// keep-alive, or take no rows.
-pub fn open(
-    cluster: &Arc<Cluster>,
-    idle: Duration,
-    owner: u32,
-    query_id: QueryId,
-    table: &Arc<Table>,
-    write: WriteId,
-) -> Vec<(RowSender, PutFuture)> {
-    table
-        .workers()
-        .iter()
-        .map(|worker| {
+/// A write, as the streams to its workers see it.
+pub(crate) struct PutContext {
+    /// Reaches the workers.
+    pub(crate) cluster: Arc<Cluster>,
+    /// Maximum time for which a worker may send no keep-alive, or take no rows.
+    pub(crate) idle: Duration,
+    /// Number of the user who writes.
+    pub(crate) owner: u32,
+    /// The statement that writes.
+    pub(crate) query_id: QueryId,
+    /// The table that gets the rows.
+    pub(crate) table: Arc<Table>,
+    /// The number of the write.
+    pub(crate) write: WriteId,
+    /// The span of the statement, for its trace.
+    pub(crate) span: Span,
+}
+
+/// Opens the streams to the workers that get rows. There may be thousands of workers, and a single
+/// row is for only one of them. Clones share the streams. A stream ends when all clones, and all
+/// of its senders, are dropped.
+#[derive(Clone)]
+pub(crate) struct Puts {
+    shared: Arc<SharedPuts>,
+}
+
+struct SharedPuts {
+    context: Arc<PutContext>,
+    senders: Mutex<HashMap<WorkerId, RowSender>>,
+    /// Hands the streams over to [`OpenedPuts`]. There are at most as many as workers.
+    opened: mpsc::UnboundedSender<PutFuture>,
+}
+
+/// The streams to the workers, which send rows while [`Self::finish`] is polled.
+pub(crate) struct OpenedPuts {
+    opened: mpsc::UnboundedReceiver<PutFuture>,
+}
+
+/// Prepares the streams of a write.
+pub(crate) fn open(context: PutContext) -> (Puts, OpenedPuts) {
+    let (sender, opened) = mpsc::unbounded_channel();
+    let shared = Arc::new(SharedPuts {
+        context: Arc::new(context),
+        senders: Mutex::default(),
+        opened: sender,
+    });
+    (Puts { shared }, OpenedPuts { opened })
+}
+
+impl Puts {
+    /// Returns the channel for the rows of a worker.
+    pub(crate) fn sender(&self, worker: WorkerId) -> RowSender {
+        let mut senders = self.shared.senders.lock();
+        let sender = senders.entry(worker).or_insert_with(|| {
             let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
-            let stream = PutStream {
-                cluster: Arc::clone(cluster),
-                worker: *worker,
-                table: Arc::clone(table),
-                owner,
-                query_id,
-                write,
-                idle,
-                span: Span::current(),
-            };
-            (sender, Box::pin(stream.put(receiver)) as PutFuture)
-        })
-        .collect()
+            let context = Arc::clone(&self.shared.context);
+            let put = PutStream { context, worker }.put(receiver);
+            // If nobody polls the streams any more, the receiver is dropped here, and sending rows
+            // fails.
+            let _ = self.shared.opened.send(put.boxed());
+            sender
+        });
+        sender.clone()
+    }
+
+    /// Returns the number of streams that were prepared.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.shared.senders.lock().len()
+    }
+}
+
+impl OpenedPuts {
+    /// Sends the rows until all [`Puts`] and their senders are dropped. Returns the reports of the
+    /// workers that got rows.
+    ///
+    /// # Errors
+    /// The error of the first stream that fails, which names its worker.
+    pub(crate) async fn finish(mut self) -> Result<Vec<(WorkerId, WriteResult)>> {
+        let mut running = FuturesUnordered::new();
+        let mut results = Vec::new();
+        loop {
+            tokio::select! {
+                Some(put) = self.opened.recv() => running.push(put),
+                Some(result) = running.next() => results.push(result?),
+                else => return Ok(results),
+            }
+        }
+    }
 }
 
 /// A stream of rows to one worker.
 struct PutStream {
-    cluster: Arc<Cluster>,
+    context: Arc<PutContext>,
     worker: WorkerId,
-    table: Arc<Table>,
-    owner: u32,
-    query_id: QueryId,
-    write: WriteId,
-    idle: Duration,
-    /// The span of the statement, for its trace.
-    span: Span,
 }
 
 impl PutStream {
     async fn request(&self) -> Result<WriteRequest> {
-        let (cluster, worker) = (&self.cluster, self.worker);
+        let (context, worker) = (&self.context, self.worker);
+        let cluster = &context.cluster;
         Ok(WriteRequest {
-            query_id: self.query_id.to_string(),
+            query_id: context.query_id.to_string(),
             worker_id: worker.0,
-            write_id: self.write.0,
-            table: Some(self.table.description()),
+            write_id: context.write.0,
+            table: Some(context.table.description()),
             cluster_id: cluster.id().to_string(),
-            instance: cluster.wait_for_instance(worker, self.idle).await?,
+            instance: cluster.wait_for_instance(worker, context.idle).await?,
             stream_id: Uuid::new_v4().to_string(),
             lineage: Some(cluster.lineage_for(worker)),
-            owner: self.owner,
-            trace: traces::parent_bytes(&self.span),
+            owner: context.owner,
+            trace: traces::parent_bytes(&context.span),
+            commits: cluster.commits(),
         })
     }
 
     async fn put(self, mut rows: mpsc::Receiver<RecordBatch>) -> Result<(WorkerId, WriteResult)> {
-        // A worker for which there are no rows is not called. There may be thousands of workers,
-        // and a single row is for only one of them.
         let Some(first) = rows.recv().await else {
             return Ok((self.worker, WriteResult::default()));
         };
-        let (cluster, worker, idle) = (&self.cluster, self.worker, self.idle);
+        let (context, worker) = (&self.context, self.worker);
+        let (cluster, idle) = (&context.cluster, context.idle);
         let name = cluster.name(worker);
         let request = self.request().await?;
         let sealed = cluster
@@ -124,7 +182,7 @@ impl PutStream {
             progress: Arc::clone(&progress),
         };
         let encode_failure: EncodeFailure = Arc::default();
-        let messages = messages(&self.table, sealed, rows, Arc::clone(&encode_failure));
+        let messages = messages(&context.table, sealed, rows, Arc::clone(&encode_failure));
         let mut client = cluster
             .client(worker, Window::Narrow)
             .map_err(|error| error.at(&name))?;

@@ -37,6 +37,14 @@ impl RowSource {
         }
     }
 
+    /// Creates a source from what [`Self::into_partitions`] returned.
+    pub(super) fn from_parts(partitions: Vec<RowStream>, plan_owner: Option<PlanOwner>) -> Self {
+        Self {
+            partitions,
+            plan_owner,
+        }
+    }
+
     /// Creates a source from a plan. The columns of the plan are matched with those of the table by
     /// position.
     ///

@@ -32,6 +32,10 @@ pub(crate) mod merged_columns;
 pub mod names;
 /// Measures how deep a statement's syntax tree will be, before the parser builds it.
 mod nesting;
+/// Reads OPTIMIZE.
+mod optimize;
+/// Reads the values of options.
+pub(crate) mod options;
 /// Parses text into a statement.
 pub mod parse;
 /// Writes parts of statements as text that the parser reads back.
@@ -64,6 +68,8 @@ mod table_functions;
 mod tokens;
 /// Defines the statements BEGIN, COMMIT and ROLLBACK.
 pub mod transaction;
+/// Reads TRUNCATE.
+pub(crate) mod truncate;
 /// Plans the names of types.
 pub(crate) mod types;
 /// Refuses statements that DataFusion 55 would answer wrongly and that Volary does not answer yet:

@@ -21,7 +21,8 @@ use super::session_statement::{self, SessionStatement};
 use super::syntax::{RECURSION_LIMIT, syntax_error};
 use super::tokens::{is_keyword, is_meant};
 use super::transaction::TransactionStatement;
-use super::{backtracking, foreign_tokens, kill, nesting, standard};
+use super::truncate::{self, TruncateStatement};
+use super::{backtracking, foreign_tokens, kill, nesting, optimize, standard};
 
 /// Exclusive upper bound of the number of a parameter, as in `$1`.
 const MAX_PARAMETERS: usize = 1 << 16;
@@ -39,6 +40,10 @@ pub enum Statement {
     Drop(DropStatement),
     /// COPY table FROM 'location'.
     CopyFrom(CopyFrom),
+    /// TRUNCATE tables.
+    Truncate(TruncateStatement),
+    /// OPTIMIZE table.
+    Optimize(WrittenName),
     /// BEGIN, COMMIT or ROLLBACK.
     Transaction(TransactionStatement),
     /// KILL of a query.
@@ -115,6 +120,8 @@ pub fn parse(sql: &str) -> Result<Statement> {
             ast if let Some(statement) = drop_statement::convert(&ast)? => {
                 Statement::Drop(statement)
             }
+            ast if let Some(statement) = truncate::convert(&ast)? => Statement::Truncate(statement),
+            ast if let Some(table) = optimize::convert(&ast)? => Statement::Optimize(table),
             Ast::CreateTable(create) => Statement::CreateTable(Box::new(create)),
             Ast::StartTransaction { modes, .. } => {
                 Statement::Transaction(TransactionStatement::begin(&modes)?)
@@ -474,6 +481,24 @@ mod tests {
             let error = parse_copy_with(options).unwrap_err();
             assert_eq!(error.code(), ErrorCode::InvalidArgument);
             assert!(error.message().contains(part), "{options}: {error}");
+        }
+    }
+
+    #[test]
+    fn optimize_takes_the_name_of_a_table() {
+        for sql in [
+            "OPTIMIZE s.t",
+            "optimize table s.t",
+            "OPTIMIZE TABLE s.t FINAL",
+        ] {
+            let Statement::Optimize(table) = parse(sql).unwrap() else {
+                panic!("{sql}: another statement");
+            };
+            assert_eq!(table.to_string(), "s.t");
+        }
+        for clause in ["WHERE k = 1", "ZORDER BY (k)", "PARTITION 7", "DEDUPLICATE"] {
+            let error = parse(&format!("OPTIMIZE t {clause}")).unwrap_err();
+            assert!(error.message().contains("is not supported"), "{error}");
         }
     }
 

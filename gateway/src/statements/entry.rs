@@ -115,6 +115,11 @@ impl Entry {
         Self::new(issuer, "", Arc::default())
     }
 
+    /// Returns when the statement began.
+    pub(super) fn started_at(&self) -> Instant {
+        self.started_at
+    }
+
     /// Returns the session that sent the statement.
     pub(super) fn session(&self) -> SessionId {
         self.issuer.session

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::ExecutionPlan;
@@ -228,6 +228,12 @@ impl Statements {
             Some(entry) => Err(entry.error(id)),
             None => Ok(()),
         }
+    }
+
+    /// Returns when the oldest of the running statements began; `None` if none runs.
+    pub(crate) fn oldest_start(&self) -> Option<Instant> {
+        let entries = self.entries();
+        entries.iter().map(|(_, entry)| entry.started_at()).min()
     }
 
     fn entries(&self) -> Vec<(QueryId, Arc<Entry>)> {

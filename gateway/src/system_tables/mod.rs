@@ -21,6 +21,8 @@ mod limits;
 mod loads;
 /// Provides system.nodes: this gateway, and all workers that have ever joined.
 mod nodes;
+/// Provides system.producers: the last batch of each producer of a table.
+mod producers;
 /// Provides system.queries: the statements that this gateway works on.
 mod queries;
 /// Provides system.query_log: the statements that have ended on this gateway.
@@ -33,6 +35,8 @@ mod schemas;
 mod segments;
 /// Provides system.shards: the shards of sharded tables, and the copies of reference tables.
 mod shards;
+/// Provides system.storage: what each worker stores, and what it has written for it.
+mod storage;
 /// Provides system.tables: the tables of the catalog.
 mod tables;
 /// Provides system.tokens: the tokens, without the secrets that clients show.
@@ -67,7 +71,9 @@ const TABLES: &[TableEntry] = &[
     TableEntry::new::<tables::Tables>(),
     TableEntry::new::<shards::Shards>(),
     TableEntry::new::<segments::Segments>(),
+    TableEntry::new::<storage::Storage>(),
     TableEntry::new::<loads::LoadsTable>(),
+    TableEntry::new::<producers::Producers>(),
     TableEntry::new::<queries::Queries>(),
     TableEntry::new::<query_log::QueryLog>(),
     TableEntry::new::<saved_queries::SavedQueries>(),

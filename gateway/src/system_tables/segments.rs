@@ -100,11 +100,11 @@ fn segment_rows(
     list: SegmentList,
 ) -> impl Iterator<Item = Segment> {
     let snapshot = state.snapshot();
-    let aborted: BTreeSet<WriteId> = state.aborted_writes_of(worker).collect();
+    let aborted = state.aborted_writes_of(worker);
     list.segments.into_iter().filter_map(move |segment| {
         let write = WriteId(segment.write_id);
         let table = state.table_by_id(TableId(segment.table_id))?;
-        (!aborted.contains(&write)).then(|| Segment {
+        (!aborted.contains(write)).then(|| Segment {
             table: Arc::clone(table),
             worker,
             is_visible: snapshot.sees(write),
@@ -166,9 +166,15 @@ mod tests {
         let table = created.unwrap().unwrap();
         let committed = catalog.begin_write(&table).await.unwrap().take_over();
         let nothing = WriteSummary::new(&table, &[]).unwrap();
-        catalog.commit_write(committed, nothing).await.unwrap();
+        catalog
+            .commit_write(committed, &table, nothing)
+            .await
+            .unwrap();
         let aborted = catalog.begin_write(&table).await.unwrap().take_over();
-        catalog.abort_write(aborted).await.unwrap();
+        catalog
+            .abort_write(aborted, Some(table.id()))
+            .await
+            .unwrap();
         let open = catalog.begin_write(&table).await.unwrap().take_over();
         let state = catalog.state();
         // This write begins after the statement took its state of the catalog.

@@ -28,6 +28,14 @@ impl SystemTable for Tables {
         Column::optional_text("owner", |table| table.owner().map(str::to_owned)),
         Column::text("schema_name", |table| table.name().schema().to_owned()),
         Column::optional_text("comment", |table| table.declarations().comment.clone()),
+        Column::optional_text("retention", |table| {
+            table.retention().map(ToString::to_string)
+        }),
+        Column::optional_text("time_column", |table| {
+            let retention = table.retention()?;
+            let column = table.schema().field(retention.time_column);
+            Some(column.name().clone())
+        }),
     ];
 
     async fn rows(sources: &SystemTableSources) -> Result<Vec<Arc<Table>>> {

@@ -4,6 +4,8 @@
 
 /// Defines what a metric is.
 mod definition;
+/// Counts how often files and directories are made durable.
+pub(crate) mod disk_syncs;
 /// Counts how calls and statements end.
 mod outcomes;
 /// Measures the process: processor time, memory, open files.

@@ -24,7 +24,7 @@ use volary_flight_proto::Result;
 use crate::Runtimes;
 use crate::listener::Listener;
 use crate::metrics::runtime_lag::{self, RuntimeLag};
-use crate::metrics::{Metric, process};
+use crate::metrics::{Metric, disk_syncs, process};
 use crate::tls::Tls;
 pub use config::{Config, TlsConfig};
 pub use node_metrics::{METRICS as NODE_METRICS, NodeResources};
@@ -34,7 +34,12 @@ use server::Server;
 
 /// The metrics of a process, whatever nodes run in it.
 pub fn process_metrics() -> impl Iterator<Item = Metric> {
-    let metrics = [process::METRICS, runtime_lag::METRICS, NODE_METRICS];
+    let metrics = [
+        process::METRICS,
+        runtime_lag::METRICS,
+        disk_syncs::METRICS,
+        NODE_METRICS,
+    ];
     metrics.into_iter().flatten().copied()
 }
 

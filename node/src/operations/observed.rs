@@ -6,7 +6,7 @@ use parking_lot::RwLock;
 
 use super::node_metrics;
 use crate::metrics::runtime_lag::RuntimeLag;
-use crate::metrics::{Samples, process};
+use crate::metrics::{Samples, disk_syncs, process};
 
 /// A node that runs in this process, as monitoring systems see it.
 pub trait ObservedNode: fmt::Debug + Send + Sync {
@@ -85,6 +85,7 @@ impl Observed {
     pub(super) fn samples(&self) -> Samples {
         let mut samples = Samples::default();
         process::collect(&mut samples);
+        disk_syncs::collect(&mut samples);
         if let Some(lag) = &self.lag {
             lag.collect(&mut samples);
         }

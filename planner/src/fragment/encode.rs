@@ -33,6 +33,7 @@ use datafusion_proto::protobuf::{
     self, PhysicalExprNode, PhysicalExtensionExprNode, PhysicalPlanNode,
 };
 use prost::Message;
+use volary_catalog::Retention;
 use volary_exec::key_set::KeySetExpr;
 use volary_flight_proto::fragment::{
     Leaf, MemberRows, Parameter, Parameters, ShardScan, leaf, parameter,
@@ -269,6 +270,7 @@ impl ScanCodec {
             ordinal: self.next_ordinal.fetch_add(1, Ordering::Relaxed),
             table_schema: ipc::schema_to_bytes(table.schema()),
             late_materialisation: scan.has_late_materialisation(),
+            expiry: table.retention().map(Retention::expiry),
         }
     }
 }

@@ -178,7 +178,10 @@ impl ShardScanExec {
         };
         let rows = usize::try_from(whole.rows).unwrap_or(usize::MAX);
         let num_rows = match selected {
-            None if self.statistics_exact => Precision::Exact(rows),
+            // The catalog also counts rows that have expired.
+            None if self.statistics_exact && self.table.retention().is_none() => {
+                Precision::Exact(rows)
+            }
             None => Precision::Inexact(rows),
             Some(0) => Precision::Exact(0),
             Some(selected) => Precision::Inexact(
@@ -249,6 +252,10 @@ impl DisplayAs for ShardScanExec {
         if !self.filters.is_empty() {
             let filters: Vec<_> = self.filters.iter().map(ToString::to_string).collect();
             write!(f, ", filters=[{}]", filters.join(", "))?;
+        }
+        if let Some(retention) = self.table.retention() {
+            let column = self.table.schema().field(retention.time_column).name();
+            write!(f, ", retention={retention} by {column}")?;
         }
         if self.late_materialisation {
             f.write_str(", late materialisation")?;

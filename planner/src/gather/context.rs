@@ -26,6 +26,9 @@ pub struct QueryContext {
     /// the writes that the query sees. They differ if the query has a ticket with an older
     /// snapshot.
     pub counted_writes: Option<Snapshot>,
+    /// The time at which the statement began, in microseconds since 1970. Rows that had expired by
+    /// then are left out.
+    pub as_of_us: i64,
     /// The lineage of the catalog: the history of writes that it belongs to.
     pub lineage: Lineage,
     /// The current state of the tables that a reused plan reads. Empty if the plan itself has the

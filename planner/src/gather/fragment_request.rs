@@ -122,14 +122,18 @@ impl FragmentRequest {
         let (streams, gathers) = (self.spec.stream_count(), self.spec.gather_count());
         let pool = task.memory_pool();
         let flow = FlowControl::reserve(streams, gathers, query.memory, &limits, pool)?;
+        let (counted, as_of_us) = match filled.counted_by {
+            CountedWritesSource::Query => {
+                (query.counted_writes.clone(), self.spec.as_of_us(query)?)
+            }
+            CountedWritesSource::Part { counted, as_of_us } => (counted, as_of_us),
+        };
         let spec = RequestSpec {
             query_id: query.query_id,
             owner: query.owner,
             snapshot: query.snapshot.clone(),
-            counted: match filled.counted_by {
-                CountedWritesSource::Query => query.counted_writes.clone(),
-                CountedWritesSource::Part(counted) => counted,
-            },
+            counted,
+            as_of_us,
             lineage: query.lineage,
             peers: Arc::clone(&query.peers),
             limits,

@@ -20,7 +20,9 @@ use volary_node::traces;
 use super::context::QueryContext;
 use super::relay_plan::RelayPlan;
 use super::shard_counts::ScannedTables;
+use crate::fragment::ShardScanExec;
 use crate::fragment::encode::{EncodedPlan, encode};
+use crate::targets;
 
 /// Describes a fragment: the plan that the workers of a gather run, and the form in which they send
 /// its rows.
@@ -68,8 +70,11 @@ pub(super) struct FilledFragment {
 #[derive(Debug, Clone)]
 pub(super) enum CountedWritesSource {
     Query,
-    /// The ticket of a part names the counted writes.
-    Part(Option<Snapshot>),
+    /// The ticket of a part names the counted writes, and says when the statement began.
+    Part {
+        counted: Option<Snapshot>,
+        as_of_us: i64,
+    },
 }
 
 impl FragmentSpec {
@@ -237,6 +242,7 @@ impl FragmentSpec {
         };
         let tables = ScannedTables::from_fragment(&self.plan, &query.tables)?;
         let trace = traces::parent_bytes(&Span::current());
+        let as_of_us = self.as_of_us(query)?;
         let part = |target: &WorkerTarget| FragmentTicket {
             query_id: Bytes::copy_from_slice(query.query_id.0.as_bytes()),
             cluster: query.peers.cluster_id().short(),
@@ -248,11 +254,26 @@ impl FragmentSpec {
             snapshot: Some(query.snapshot.clone()),
             lineage: Some(query.lineage),
             counted: query.counted_writes.clone(),
+            as_of_us,
             owner: query.owner,
             trace: trace.clone(),
             ..FragmentTicket::default()
         };
         Ok(targets.iter().map(part).collect())
+    }
+
+    /// Returns the time at which the statement began, in microseconds since 1970, if a scan leaves
+    /// out rows that had expired by then. Otherwise it would only make tickets larger.
+    ///
+    /// # Errors
+    /// An error if the plan cannot be visited.
+    pub(super) fn as_of_us(&self, query: &QueryContext) -> Result<i64> {
+        let scans = targets::scans_of(&self.plan)?;
+        let mut scans = scans
+            .iter()
+            .filter_map(|scan| scan.downcast_ref::<ShardScanExec>());
+        let may_expire = scans.any(|scan| scan.table().retention().is_some());
+        Ok(if may_expire { query.as_of_us } else { 0 })
     }
 
     /// Returns the same fragment as it is in a ticket of [`Self::parts`].
@@ -273,7 +294,10 @@ impl FragmentSpec {
             filled: Some(FilledFragment {
                 fragment: Arc::new(fragment),
                 parameters: part.parameters,
-                counted_by: CountedWritesSource::Part(part.counted),
+                counted_by: CountedWritesSource::Part {
+                    counted: part.counted,
+                    as_of_us: part.as_of_us,
+                },
             }),
             ..self.clone()
         })

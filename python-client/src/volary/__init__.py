@@ -7,6 +7,8 @@
 error of the server is raised as a subclass of `Error`.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from ._connect import connect
 from ._connection import Connection
 from ._flight_sql import IngestMode
@@ -35,8 +37,16 @@ from .errors import (
     UnimplementedError,
 )
 
+# Streams are imported when they are used: see `Connection.stream`.
+if TYPE_CHECKING:
+    from ._write_stream import Acknowledgement, BatchStatus, StreamData, WriteStream
+
+_OF_STREAMS = ("Acknowledgement", "BatchStatus", "StreamData", "WriteStream")
+
 __all__ = [
+    "Acknowledgement",
     "AlreadyExistsError",
+    "BatchStatus",
     "CancelledError",
     "Connection",
     "DataLossError",
@@ -57,10 +67,20 @@ __all__ = [
     "Result",
     "Setting",
     "Statistics",
+    "StreamData",
     "UnauthenticatedError",
     "UnavailableError",
     "UnimplementedError",
+    "WriteStream",
     "__version__",
     "connect",
     "local",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_STREAMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import _write_stream
+
+    return getattr(_write_stream, name)

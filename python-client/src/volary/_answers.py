@@ -1,4 +1,6 @@
-"""Collects the headers of answers. If a call fails, a header has the SQLSTATE code, which pyarrow's errors lack."""
+"""Collects the headers of answers. If a call fails, they have the SQLSTATE code and the time after which to try again,
+which pyarrow's errors lack.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from pyarrow import flight
 Headers: TypeAlias = dict[str, list[str] | list[bytes]]
 
 _SQLSTATE = "volary-sqlstate"
+_RETRY_AFTER_MS = "grpc-retry-pushback-ms"
 
 
 class Answer:
@@ -21,8 +24,18 @@ class Answer:
 
     def sqlstate(self) -> str | None:
         """Returns the SQLSTATE code of the error that the call has ended with, or None if the server named none."""
-        codes = (str(code) for headers in self.headers for code in headers.get(_SQLSTATE, ()))
-        return next(codes, None)
+        return self._first(_SQLSTATE)
+
+    def retry_after(self) -> float | None:
+        """Returns how long the server asks to wait before the call is repeated, in seconds, or None if it does not
+        say.
+        """
+        text = self._first(_RETRY_AFTER_MS)
+        # A negative number, with which gRPC forbids another attempt, is no time to wait.
+        return int(text) / 1000 if text is not None and text.isdecimal() else None
+
+    def _first(self, name: str) -> str | None:
+        return next((str(value) for headers in self.headers for value in headers.get(name, ())), None)
 
 
 class Answers(flight.ClientMiddlewareFactory):
@@ -42,10 +55,6 @@ class Answers(flight.ClientMiddlewareFactory):
         answer: Answer = getattr(self._of_thread, "answer", None) or Answer()
         self._of_thread.answer = None
         return answer
-
-    def take_sqlstate(self) -> str | None:
-        """Returns the SQLSTATE code of the last call of this thread, which has failed."""
-        return self.take().sqlstate()
 
 
 class _Call(flight.ClientMiddleware):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from enum import Enum, auto
 
 from pyarrow import flight
 
@@ -13,6 +14,9 @@ from ._session import Session, SessionAtWorker
 from ._target import Target
 from ._traces import trace_headers
 from ._translate import PYARROW_ERRORS, translate, translated
+
+NO_TIMEOUT = -1.0
+"""The timeout of a call that may take any time, even if the connection has a timeout."""
 
 # Timeout of the login, in seconds. The `timeout` of `connect` is for statements, and the login is none.
 _LOGIN_SECONDS = 60.0
@@ -25,16 +29,31 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.max_pings_without_data", 0),
 ]
+# By default, all channels of a process to one address share a network connection, and the pauses after it could not be
+# made.
+_OWN_CONNECTION: list[tuple[str, int | str]] = [*_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
+
+
+class Sharing(Enum):
+    """Says whether channels to one address may share a network connection."""
+
+    SHARED = auto()
+    OWN = auto()
+    """The channel has its own connection. It connects again as soon as it is asked to, and a call whose data the server
+    does not read holds up no other call.
+    """
 
 
 class Channel:
     """A connection to one server. All threads may use it."""
 
-    def __init__(self, uri: str, target: Target, session: Session | SessionAtWorker) -> None:
+    def __init__(
+        self, uri: str, target: Target, session: Session | SessionAtWorker, sharing: Sharing = Sharing.SHARED
+    ) -> None:
         self._headers = target.headers
         self._timeout = target.timeout
         self._answers = Answers()
-        self._translated = translated(self._answers.take_sqlstate)
+        self._translated = translated(self._answers.take)
         with self._translated:
             self._client = flight.FlightClient(
                 uri,
@@ -42,7 +61,7 @@ class Channel:
                 cert_chain=target.tls_certificate,
                 private_key=target.tls_key,
                 middleware=[session, self._answers],
-                generic_options=_OPTIONS,
+                generic_options=_OPTIONS if sharing is Sharing.SHARED else _OWN_CONNECTION,
             )
 
     def log_in(self, username: str, password: str) -> None:
@@ -68,7 +87,7 @@ class Channel:
         return Exchange(writer, reader, self._answers.take())
 
     def get(self, ticket: flight.Ticket, *, timeout: float | None = None) -> tuple[flight.FlightStreamReader, Answer]:
-        """Returns a reader of the rows of a ticket, and the answer that has the SQLSTATE code if the reader fails.
+        """Returns a reader of the rows of a ticket, and the answer that says more if the reader fails.
 
         The reader raises pyarrow's own errors. This method raises pyarrow's `FlightUnavailableError` if the server
         cannot be reached, and Volary's errors for everything else.
@@ -78,8 +97,14 @@ class Channel:
         except flight.FlightUnavailableError:
             raise
         except PYARROW_ERRORS as error:
-            raise translate(error, self._answers.take_sqlstate()) from error
+            raise translate(error, self._answers.take()) from error
         return reader, self._answers.take()
+
+    def act(self, action: str, body: bytes, *, timeout: float | None = None) -> bytes:
+        """Runs an action, and returns the first part of its answer, or nothing."""
+        with self._translated:
+            results = self._client.do_action(flight.Action(action, body), self._options(timeout, {}))
+            return next((result.body.to_pybytes() for result in results), b"")
 
     def end_session(self) -> None:
         """Tells the gateway that the session is no longer needed. A session that is not ended this way expires."""

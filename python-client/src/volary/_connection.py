@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ._flight_sql import IngestMode, statement_ingest
+from ._flight_sql import IngestMode, get_tables, statement_ingest
 from ._gateway import Gateway
 from ._ingest import IngestData, to_reader
 from ._names import quoted, quoted_table
@@ -16,6 +17,16 @@ from ._parameters import Parameters, to_batches
 from ._plan import Plan
 from ._result import Result
 from ._target import Target
+from .errors import InvalidArgumentError
+
+# Streams are imported when they are used, because that takes a fifth as long as importing all else.
+if TYPE_CHECKING:
+    from ._write_stream import BatchStatus, ColumnTypes, WriteStream
+
+_LONGEST_PRODUCER = 64
+# The defaults of a stream, in seconds.
+_STREAM_TIMEOUT = 300.0
+_RETRY_TIMEOUT = 60.0
 
 
 class Connection:
@@ -43,6 +54,7 @@ class Connection:
         direct: bool = False,
         threads: int | None = None,
         progress: bool = False,
+        batch_id: str | None = None,
     ) -> Result:
         """Runs one statement.
 
@@ -57,9 +69,15 @@ class Connection:
         number of threads that read from the workers at the same time. This machine must be able to reach the workers.
         Results that cannot be read from the workers come from the gateway. With `progress`, a bar shows the progress of
         the query. It is drawn by tqdm, in a terminal or in a notebook.
+
+        `batch_id` names a statement that writes. A statement of the same name and content that was committed before, in
+        the last 24 hours, is not run again, and returns the same number of rows. So a statement whose answer was lost
+        can be repeated. Other content under the same name raises `AlreadyExistsError`.
         """
         batches = to_batches(parameters) if parameters is not None else []
-        return self._gateway.run(query, batches, timeout=timeout, direct=direct, threads=threads, progress=progress)
+        return self._gateway.run(
+            query, batches, timeout=timeout, direct=direct, threads=threads, progress=progress, batch_id=batch_id
+        )
 
     def call(self, query: str, *arguments: Any, **named: Any) -> Result:
         """Calls a saved query (CREATE QUERY), with arguments by position and by name."""
@@ -106,6 +124,7 @@ class Connection:
         reference: bool = False,
         temporary: bool = False,
         timeout: float | None = None,
+        batch_id: str | None = None,
     ) -> int:
         """Writes rows into a table, either all of them or none, and returns the number of rows.
 
@@ -115,6 +134,7 @@ class Connection:
         schema of the session (USE). `shard_key`, `shards`, `sort_key` and `reference` are the options of
         CREATE TABLE … WITH. They are used if the table is created. A table without a shard key keeps its rows in any
         shard. A `temporary` table belongs to the session: only this connection finds it, and it ends with the session.
+        `batch_id` names the write, so that it can be repeated if its answer was lost: see `sql`.
         """
         columns = [sort_key] if isinstance(sort_key, str) else sort_key
         layout = {
@@ -125,7 +145,74 @@ class Connection:
         }
         given = {name: value for name, value in layout.items() if value is not None}
         command = statement_ingest(table, mode, given, schema=schema, temporary=temporary)
-        return self._gateway.write(command, to_reader(data), timeout=timeout)
+        return self._gateway.write(command, to_reader(data), timeout=timeout, batch_id=batch_id)
+
+    def stream(
+        self,
+        table: str,
+        *,
+        schema: str | None = None,
+        producer: str | None = None,
+        continue_on_error: bool = False,
+        window: int | None = None,
+        timeout: float | None = None,
+        retry_timeout: float = _RETRY_TIMEOUT,
+    ) -> WriteStream:
+        """Opens a stream that writes batches of rows to a table, in a `with` block. Each batch is acknowledged when it
+        is durable and visible, and the next ones can be written before that.
+
+        `table` is the exact name of a table that exists, without quotes. `schema` is that of its schema, by default the
+        current schema of the session (USE). After a lost connection, the stream connects again and goes on. After an
+        error with `retry_after`, it waits that long before it sends again. If it cannot go on within `retry_timeout`
+        seconds, it ends with the last error. An error that is not `retryable` ends it at once, and so does one whose
+        `retry_after` is longer than the time that is left.
+
+        The gateway remembers for 7 days what a `producer` has written, so a new stream of the same producer can go on
+        after `last_sequence`, even in another process. Without a name, a stream is a producer of its own. Only one
+        stream of a producer can be open. With `continue_on_error`, the stream goes on after a refused batch, without
+        it. `window` is the number of bytes that may be unacknowledged, about 2 KiB for each batch included. The gateway
+        names its default. `timeout`, in seconds, limits each wait of the program for the stream; by default that of the
+        connection, or else 300.
+        """
+        from ._write_stream import Route, WriteStream
+
+        if producer is not None and not (producer.isprintable() and 1 <= len(producer) <= _LONGEST_PRODUCER):
+            raise InvalidArgumentError(f"producer must be 1 to {_LONGEST_PRODUCER} characters, not {producer!r}")
+        if window is not None and window <= 0:
+            raise InvalidArgumentError(f"window must be a number of bytes, not {window}")
+        # After a restart of the gateway, the session has no current schema any more.
+        schema = self._schema_of(table) if schema is None else schema
+        producer = str(uuid.uuid4()) if producer is None else producer
+        options = {"stream": "true", "producer": producer}
+        if continue_on_error:
+            options["continue"] = "true"
+        route = Route(
+            self._gateway,
+            statement_ingest(table, "append", options, schema=schema),
+            table=quoted_table(table, schema),
+            producer=producer,
+            continue_on_error=continue_on_error,
+            retry_seconds=retry_timeout,
+        )
+        stream = WriteStream(
+            route,
+            lambda: self._column_types(table, schema),
+            window_bytes=window,
+            timeout=self._gateway.timeout or _STREAM_TIMEOUT if timeout is None else timeout,
+        )
+        self._gateway.end_with_session(stream)
+        return stream
+
+    def batch_status(
+        self, table: str, producer: str, sequence: int | None = None, *, schema: str | None = None
+    ) -> BatchStatus:
+        """Returns whether a batch was committed: the batch `sequence` of a producer, or its last batch.
+
+        The id of a statement (`batch_id`) is a producer whose only batch has number 1. `table` is the exact name of the
+        table, without quotes. Raises `NotFoundError` if there is no such table. A producer of which nothing is known is
+        no error.
+        """
+        return self._gateway.batch_status(table, producer, sequence, schema=schema)
 
     def tables(self, *, schema: str | None = None) -> list[str]:
         """Returns the names of the tables and views of a schema, sorted. By default, it is the current schema of the
@@ -146,6 +233,20 @@ class Connection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _schema_of(self, table: str) -> str:
+        """Returns the schema in which the session finds a table: that of its temporary tables, or the current one."""
+        temporary = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'pg_temp' AND table_name = ?"
+        ((current, count),) = self.sql(f"SELECT current_schema(), ({temporary})", [table]).rows()
+        return "pg_temp" if count else str(current)
+
+    def _column_types(self, table: str, schema: str) -> ColumnTypes:
+        """Returns the types of a table's columns, or nothing for a table that the user may not see."""
+        found = self._gateway.metadata(get_tables(schema, table))
+        if found is None:
+            return {}
+        columns = pa.ipc.read_schema(found.column("table_schema")[0].as_buffer())
+        return {field.name: field.type for field in columns}
 
     def __repr__(self) -> str:
         return f"<volary.Connection to {self.uri}{' (closed)' if self._gateway.is_closed else ''}>"

@@ -25,8 +25,10 @@ Note: TypeAlias = dict[str, Any]
 _NO_COLUMNS = pa.schema([])
 # The write options are created once. Without them, pyarrow reads the environment for its default options at every call.
 _WRITE_OPTIONS = pa.ipc.IpcWriteOptions()
-# The gateway accepts larger messages. With smaller ones, it can process a message while the next one is on its way.
-_MESSAGE_BYTES = 16 << 20
+MESSAGE_BYTES = 16 << 20
+"""Size above which rows are cut into several messages. The gateway accepts larger ones. With smaller ones, it can
+process a message while the next one is on its way.
+"""
 _MOST_DIFFERENCES = 3
 
 
@@ -39,7 +41,7 @@ class Exchange:
         self._writer = writer
         self._reader = reader
         self._answer = answer
-        self._translated = translated(answer.sqlstate)
+        self._translated = translated(lambda: answer)
 
     def send(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema = _NO_COLUMNS) -> None:
         """Sends the parameters or the rows to write, and then the end of the stream.
@@ -49,15 +51,28 @@ class Exchange:
         must cancel the call, because the gateway waits for more rows and must not take the error for the end of the
         rows.
         """
-        with self._translated:
-            self._writer.begin(schema, options=_WRITE_OPTIONS)
+        self.announce(schema)
         for number, batch in enumerate(batches, start=1):
             if not batch.schema.equals(schema):
                 raise _other_columns(number, batch.schema, schema)
-            for part in _cut(batch):
+            for part in cut(batch):
                 # If the gateway has ended the call, this raises the error that it ended the call with.
                 with self._translated:
                     self._writer.write_batch(part)
+        self.finish()
+
+    def announce(self, schema: pa.Schema) -> None:
+        """Sets the columns of the batches that follow. pyarrow sends them with the first batch."""
+        with self._translated:
+            self._writer.begin(schema, options=_WRITE_OPTIONS)
+
+    def write(self, batch: pa.RecordBatch, note: bytes) -> None:
+        """Sends one message with rows and a note. Raises the gateway's error if the gateway has ended the call."""
+        with self._translated:
+            self._writer.write_with_metadata(batch, pa.py_buffer(note))
+
+    def finish(self) -> None:
+        """Sends the end of the stream. The gateway may still answer."""
         with self._translated:
             self._writer.done_writing()
 
@@ -82,7 +97,7 @@ class Exchange:
         except StopIteration:
             return None
         except PYARROW_ERRORS as error:
-            raise translate(error, self._answer.sqlstate()) from error
+            raise translate(error, self._answer) from error
         if chunk.data is not None:
             return chunk.data
         note: Note = json.loads(chunk.app_metadata.to_pybytes().decode()) if chunk.app_metadata is not None else {}
@@ -100,9 +115,9 @@ class Exchange:
             self._writer.close()
 
 
-def _cut(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-    """Cuts the batch into parts of at most `_MESSAGE_BYTES`. A part may be larger if the rows differ much in size."""
-    parts = -(-batch.nbytes // _MESSAGE_BYTES)
+def cut(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+    """Cuts the batch into parts of at most `MESSAGE_BYTES`. A part may be larger if the rows differ much in size."""
+    parts = -(-batch.nbytes // MESSAGE_BYTES)
     if parts <= 1:
         return [batch]
     rows = max(1, -(-batch.num_rows // parts))

@@ -6,27 +6,42 @@ import base64
 import threading
 import weakref
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from pyarrow import flight
 
-from ._channel import Channel
+from ._channel import Channel, Sharing
 from ._deadline import Deadline
 from ._exchange import Exchange, Note
 from ._flight_sql import get_sql_info
 from ._interrupt import Interruptible
+from ._names import quoted_table
 from ._parts import PartStream
 from ._progress import QueryBar
 from ._result import Result
 from ._session import Session, SessionAtWorker
 from ._stream import BatchStream, Stream
 from ._target import Target
-from .errors import Error, UnavailableError
+from .errors import Error, InvalidArgumentError, UnavailableError, with_message
+
+# Streams are imported when they are used: see `batch_status`.
+if TYPE_CHECKING:
+    from ._write_stream import BatchStatus
 
 # The id of the server's version in GetSqlInfo.
 _SERVER_VERSION = 1
 # Timeout for a gateway that accepts the connection but does not answer, in seconds.
 _CONNECT_SECONDS = 60.0
+_LONGEST_BATCH_ID = 64
+
+
+class Ends(Protocol):
+    """Something that ends with the session."""
+
+    def cancel(self) -> None:
+        """Ends it at once. May be called more than once."""
+
 
 OnStart = Callable[[Exchange], None]
 """Gets the call of a statement before the gateway has answered, so that another thread can cancel it."""
@@ -47,6 +62,7 @@ class Gateway:
         # `_waiting` holds the calls that a thread waits for. `_open` holds the streams whose rows may still be read.
         self._waiting: set[Exchange] = set()
         self._open: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self._owned: weakref.WeakSet[Ends] = weakref.WeakSet()
         self._workers: dict[str, Channel] = {}
         self._closed = False
         self._session = Session(target.token)
@@ -59,13 +75,18 @@ class Gateway:
         except BaseException as error:
             self.close()
             if isinstance(error, UnavailableError):
-                raise UnavailableError(f"no gateway answers at {target.uri}: {error.message}") from error
+                raise with_message(error, f"no gateway answers at {target.uri}: {error.message}") from error
             raise
 
     @property
     def is_closed(self) -> bool:
         """Says whether the session was closed."""
         return self._closed
+
+    @property
+    def timeout(self) -> float | None:
+        """The timeout of each statement, in seconds."""
+        return self._target.timeout
 
     def run(
         self,
@@ -77,6 +98,7 @@ class Gateway:
         direct: bool = False,
         threads: int | None = None,
         progress: bool = False,
+        batch_id: str | None = None,
         on_start: OnStart | None = None,
     ) -> Result:
         """Runs one statement. A statement without rows has finished when this method returns.
@@ -85,7 +107,7 @@ class Gateway:
         arguments are those of `volary.Connection.sql`.
         """
         deadline = self._deadline(timeout)
-        headers = {}
+        headers = _batch_header(batch_id)
         if direct:
             headers["volary-direct-results"] = "on"
         bar = QueryBar() if progress else None
@@ -107,11 +129,13 @@ class Gateway:
         rows: pa.RecordBatchReader,
         *,
         timeout: float | None = None,
+        batch_id: str | None = None,
         on_start: OnStart | None = None,
     ) -> int:
         """Sends rows to a command that writes them. Returns the number of rows."""
+        deadline, headers = self._deadline(timeout), _batch_header(batch_id)
         exchange, begin, _ = self._begin(
-            command, rows, rows.schema, deadline=self._deadline(timeout), on_start=on_start
+            command, rows, rows.schema, deadline=deadline, headers=headers, on_start=on_start
         )
         self._end(exchange)
         return int(begin["rows_affected"])
@@ -129,18 +153,56 @@ class Gateway:
             exchange.close()
         return pa.Table.from_batches(batches) if any(batch.num_rows for batch in batches) else None
 
+    def act(self, action: str, body: bytes) -> bytes:
+        """Runs an action of the gateway, and returns its answer."""
+        self._check_open()
+        timeout = self._target.timeout or _CONNECT_SECONDS
+        return self._interruptible.run(lambda: self._channel.act(action, body, timeout=timeout), None)
+
+    def batch_status(self, table: str, producer: str, sequence: int | None, *, schema: str | None) -> BatchStatus:
+        """Asks what the gateway knows of a batch. The arguments are those of `volary.Connection.batch_status`."""
+        # Importing streams takes a fifth as long as importing all else.
+        from ._write_stream import STATUS_ACTION, parse_status, status_question
+
+        question = status_question(quoted_table(table, schema), producer, sequence)
+        return parse_status(self.act(STATUS_ACTION, question))
+
+    def new_channel(self) -> Channel:
+        """Returns a channel of the session that has its own network connection. The caller closes it."""
+        self._check_open()
+        return Channel(self._target.uri, self._target, self._session, Sharing.OWN)
+
+    def log_in_again(self) -> bool:
+        """Logs in with the password of the target, and says whether it has one. The session gets a new token."""
+        if self._target.username is None:
+            return False
+        self._channel.log_in(self._target.username, self._target.password or "")
+        return True
+
+    def end_with_session(self, ends: Ends) -> None:
+        """Lets `close` end something that uses the session."""
+        with self._lock:
+            is_closed = self._closed
+            if not is_closed:
+                self._owned.add(ends)
+        if is_closed:
+            ends.cancel()
+            raise RuntimeError("the connection is closed")
+
     def close(self) -> None:
         """Ends all statements, open results and the session. May be called more than once."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            waiting, streams = list(self._waiting), list(self._open)
+            waiting, streams, owned = list(self._waiting), list(self._open), list(self._owned)
             channels = [*self._workers.values(), self._channel]
         for exchange in waiting:
             exchange.cancel()
         for stream in streams:
             stream.close()
+        for ends in owned:
+            ends.cancel()
         self._channel.end_session()
         self._interruptible.close()
         for channel in channels:
@@ -257,3 +319,16 @@ class Gateway:
             if uri not in self._workers:
                 self._workers[uri] = Channel(uri, self._target, SessionAtWorker(self._session))
             return self._workers[uri]
+
+
+def _batch_header(batch_id: str | None) -> dict[str, str]:
+    """Returns the header that names a write. Raises `InvalidArgumentError` for an id that no header can have."""
+    if batch_id is None:
+        return {}
+    # A program without type checks easily passes a `uuid.UUID`.
+    is_text = isinstance(batch_id, str)
+    if not (is_text and batch_id.isascii() and batch_id.isprintable() and 1 <= len(batch_id) <= _LONGEST_BATCH_ID):
+        raise InvalidArgumentError(
+            f"batch_id must be 1 to {_LONGEST_BATCH_ID} printable ASCII characters, such as a UUID, not {batch_id!r}"
+        )
+    return {"volary-batch-id": batch_id}

@@ -174,7 +174,7 @@ class _Parts:
                     self._put(None)
                     return
                 except PYARROW_ERRORS as error:
-                    raise translate(error, answer.sqlstate()) from error
+                    raise translate(error, answer) from error
                 if batch is not None:
                     self._put(batch)
         finally:

@@ -17,6 +17,7 @@ from types import TracebackType
 import pyarrow as pa
 from pyarrow import flight
 
+from ._answers import Answer
 from .errors import ERROR_CLASSES, Error, ErrorCode
 
 # gRPC's own codes. They come from a proxy, or from a part of the server below its error handling.
@@ -51,18 +52,19 @@ _SUFFIX = re.compile(r"\. gRPC client debug context: (?P<grpc>[A-Z_]+):.*$", re.
 _CODE = re.compile(rf"^(?P<code>{'|'.join(ErrorCode)}): ?")
 
 TIMEOUT_PASSED = "the timeout of connect() or sql() has expired"
+CANCELLED_HERE = "the statement was cancelled by this client"
 
 # Messages for calls that this client, and not the server, has ended.
 _OWN_WORDS = {
     ErrorCode.DEADLINE_EXCEEDED: TIMEOUT_PASSED,
-    ErrorCode.CANCELLED: "the statement was cancelled by this client",
+    ErrorCode.CANCELLED: CANCELLED_HERE,
 }
 
 
 class _Translated:
     # A generator with contextlib would take many times as long.
-    def __init__(self, sqlstate: Callable[[], str | None]) -> None:
-        self._sqlstate = sqlstate
+    def __init__(self, answer: Callable[[], Answer]) -> None:
+        self._answer = answer
 
     def __enter__(self) -> None:
         pass
@@ -71,33 +73,27 @@ class _Translated:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, PYARROW_ERRORS):
-            raise translate(error, self._sqlstate()) from error
+            raise translate(error, self._answer()) from error
 
 
-def _no_sqlstate() -> None:
-    return None
-
-
-_translated = _Translated(_no_sqlstate)
-
-
-def translated(sqlstate: Callable[[], str | None] | None = None) -> AbstractContextManager[None]:
+def translated(answer: Callable[[], Answer]) -> AbstractContextManager[None]:
     """Returns a context manager that turns the errors of pyarrow's calls into Volary's errors. It may be used more than
-    once. `sqlstate` returns the SQLSTATE code of an error, which pyarrow's errors do not have.
+    once. `answer` returns the answer of the call that has failed.
     """
-    return _translated if sqlstate is None else _Translated(sqlstate)
+    return _Translated(answer)
 
 
-def translate(error: Exception, sqlstate: str | None = None) -> Error:
-    """Returns the Volary error for a pyarrow error."""
+def translate(error: Exception, answer: Answer | None = None) -> Error:
+    """Returns the Volary error for a pyarrow error. `answer` is that of the call, if the error is one of a call."""
     # str() of a KeyError would put its text in quotes.
     text = str(error.args[0]) if error.args else str(error)
     fallback = next((code for kind, code in _PYARROW_CODES if isinstance(error, kind)), ErrorCode.INTERNAL)
-    return parse(text, fallback, sqlstate)
+    return parse(text, fallback, answer)
 
 
-def parse(text: str, fallback: ErrorCode, sqlstate: str | None = None) -> Error:
+def parse(text: str, fallback: ErrorCode, answer: Answer | None = None) -> Error:
     """Returns the error for pyarrow's `text`. Its code is the server's, or else gRPC's, or else `fallback`."""
+    answer = answer or Answer()
     text = _PREFIX.sub("", text, count=1)
     code = fallback
     if (suffix := _SUFFIX.search(text)) is not None:
@@ -108,4 +104,6 @@ def parse(text: str, fallback: ErrorCode, sqlstate: str | None = None) -> Error:
         code = ErrorCode(said["code"])
     else:
         text = _OWN_WORDS.get(code, text)
-    return ERROR_CLASSES[code](text.strip() or "no message was given", sqlstate=sqlstate)
+    return ERROR_CLASSES[code](
+        text.strip() or "no message was given", sqlstate=answer.sqlstate(), retry_after=answer.retry_after()
+    )

@@ -29,6 +29,8 @@ from ._parameters import Parameters
 from ._plan import Plan
 from ._result import Result
 from ._statistics import Statistics
+from ._write_stream import Acknowledgement, BatchStatus, StreamData, WriteStream
+from ._write_stream._async import AsyncAcknowledgement
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +43,7 @@ _T = TypeVar("_T")
 _threads = ThreadPoolExecutor(max_workers=256, thread_name_prefix="volary-aio")
 _CANCEL_AGAIN_SECONDS = 0.05
 
-__all__ = ["AsyncConnection", "AsyncResult", "connect"]
+__all__ = ["AsyncConnection", "AsyncResult", "AsyncWriteStream", "connect"]
 
 
 async def _on_thread(call: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
@@ -128,6 +130,51 @@ class AsyncResult:
         await self.close()
 
 
+class AsyncWriteStream:
+    """A stream of batches to one table: a `volary.WriteStream` that waits without blocking the event loop.
+
+    `write` returns a future of the acknowledgement as soon as the batch is accepted, so `await (await
+    stream.write(batch))` waits for the acknowledgement. Leaving the block waits for all of them, and raises the
+    error of a batch whose future nobody has awaited.
+    """
+
+    def __init__(self, open_stream: Callable[[], WriteStream]) -> None:
+        self._open = open_stream
+        self._stream: WriteStream | None = None
+
+    @property
+    def stream(self) -> WriteStream:
+        """The `volary.WriteStream` that this stream uses on its threads. Raises `RuntimeError` outside of the block."""
+        if self._stream is None:
+            raise RuntimeError("the stream is not open: use `async with`")
+        return self._stream
+
+    async def write(self, data: StreamData, *, timeout: float | None = None) -> asyncio.Future[Acknowledgement]:
+        """Writes one batch: see `volary.WriteStream.write`. Waits only until the batch is accepted."""
+        return AsyncAcknowledgement(await _on_thread(self.stream.write, data, timeout=timeout))
+
+    async def flush(self, *, timeout: float | None = None) -> None:
+        """Waits until everything that was written so far is acknowledged: see `volary.WriteStream.flush`."""
+        await _on_thread(self.stream.flush, timeout=timeout)
+
+    async def close(self, *, timeout: float | None = None) -> None:
+        """Waits for all acknowledgements and ends the stream: see `volary.WriteStream.close`."""
+        await _on_thread(self.stream.close, timeout=timeout)
+
+    async def cancel(self) -> None:
+        """Ends the stream at once: see `volary.WriteStream.cancel`."""
+        await _on_thread(self.stream.cancel)
+
+    async def __aenter__(self) -> AsyncWriteStream:
+        self._stream = await _on_thread(self._open)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await (self.close() if error is None else self.cancel())
+
+
 class AsyncConnection:
     """A session on a gateway. `volary.aio.connect` creates it. `connection` is the `volary.Connection` that it uses on
     its threads.
@@ -143,9 +190,12 @@ class AsyncConnection:
         *,
         timeout: float | None = None,
         direct: bool = False,
+        batch_id: str | None = None,
     ) -> AsyncResult:
         """Runs one statement: see `volary.Connection.sql`."""
-        run = functools.partial(self.connection.sql, query, parameters, timeout=timeout, direct=direct)
+        run = functools.partial(
+            self.connection.sql, query, parameters, timeout=timeout, direct=direct, batch_id=batch_id
+        )
         return AsyncResult(await _on_thread(run))
 
     async def call(self, query: str, *arguments: Any, **named: Any) -> AsyncResult:
@@ -167,6 +217,16 @@ class AsyncConnection:
     ) -> int:
         """Writes rows into a table: see `volary.Connection.ingest`."""
         return await _on_thread(self.connection.ingest, table, data, schema=schema, mode=mode, **layout)
+
+    def stream(self, table: str, **options: Any) -> AsyncWriteStream:
+        """Opens a stream that writes batches, in an `async with` block: see `volary.Connection.stream`."""
+        return AsyncWriteStream(functools.partial(self.connection.stream, table, **options))
+
+    async def batch_status(
+        self, table: str, producer: str, sequence: int | None = None, *, schema: str | None = None
+    ) -> BatchStatus:
+        """Returns whether a batch was committed: see `volary.Connection.batch_status`."""
+        return await _on_thread(self.connection.batch_status, table, producer, sequence, schema=schema)
 
     async def read_table(
         self,

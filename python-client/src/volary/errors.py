@@ -5,7 +5,7 @@ handle.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 
 class ErrorCode(StrEnum):
@@ -32,7 +32,8 @@ class Error(Exception):
 
     `message` is the text without the code; `str()` shows both. `sqlstate` is the SQLSTATE code, such as `42P01` for a
     table that does not exist. The codes are PostgreSQL's. It is None if the server has not named one, for example
-    because it cannot be reached.
+    because it cannot be reached. `retry_after` is how long the server asks to wait before the call is repeated, in
+    seconds. It is None if the server does not say.
     """
 
     code: ClassVar[ErrorCode] = ErrorCode.INTERNAL
@@ -41,10 +42,12 @@ class Error(Exception):
     passed, a write may have been committed: check before you repeat it.
     """
 
-    def __init__(self, message: str, *, sqlstate: str | None = None) -> None:
+    def __init__(self, message: str, *, sqlstate: str | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.sqlstate = sqlstate
+        # A number of seconds, like every `timeout` of the client, so that `time.sleep` takes it as it is.
+        self.retry_after = retry_after
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"
@@ -123,6 +126,14 @@ class InternalError(Error):
     """A bug in Volary: please report it."""
 
     code = ErrorCode.INTERNAL
+
+
+_Kind = TypeVar("_Kind", bound=Error)
+
+
+def with_message(error: _Kind, message: str) -> _Kind:
+    """Returns a copy of an error that has another message."""
+    return type(error)(message, sqlstate=error.sqlstate, retry_after=error.retry_after)
 
 
 ERROR_CLASSES: dict[ErrorCode, type[Error]] = {

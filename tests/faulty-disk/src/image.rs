@@ -1,19 +1,21 @@
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 /// Size of a page, in bytes. The bytes of a page become dirty, durable and lost together.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// The files and directories by inode number, as of their last sync.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
     files: HashMap<u64, FileContent>,
     directories: HashMap<u64, BTreeMap<OsString, DirectoryEntry>>,
+    /// The pages that were allocated, or written at a position of a file, by inode.
+    written: HashMap<u64, BTreeSet<u64>>,
     /// Open files that keep the inodes of removed files, so that inode numbers are not reused.
     open_files: HashMap<u64, File>,
 }
@@ -40,7 +42,10 @@ impl Image {
             if path.is_dir() {
                 self.record_all(&path)?;
             } else {
-                self.sync_file(&File::open(&path)?)?;
+                let file = File::open(&path)?;
+                self.sync_file(&file)?;
+                let pages = self.new_pages(&file, 0, file.metadata()?.len())?;
+                self.note_pages(&file, pages)?;
             }
         }
         Ok(())
@@ -59,6 +64,35 @@ impl Image {
             content.durable[start..start + page.len()].copy_from_slice(page);
         }
         Ok(())
+    }
+
+    /// Returns the pages that take space when bytes are written at a position of a file: those that
+    /// have no space yet.
+    pub(crate) fn new_pages(
+        &mut self,
+        file: &File,
+        offset: u64,
+        bytes: u64,
+    ) -> io::Result<Vec<u64>> {
+        let inode = file.metadata()?.ino();
+        let pages = self.written.entry(inode).or_default();
+        let end = offset + bytes;
+        let touched = offset / PAGE as u64..end.div_ceil(PAGE as u64);
+        Ok(touched.filter(|page| !pages.contains(page)).collect())
+    }
+
+    /// Notes that pages of a file have space.
+    pub(crate) fn note_pages(&mut self, file: &File, pages: Vec<u64>) -> io::Result<()> {
+        let inode = file.metadata()?.ino();
+        self.written.entry(inode).or_default().extend(pages);
+        Ok(())
+    }
+
+    /// Forgets which pages of a file have space, because the file was removed or emptied. Returns
+    /// their number, or `None` if none was noted.
+    pub(crate) fn forget_pages(&mut self, file: &Metadata) -> Option<u64> {
+        let pages = self.written.remove(&file.ino())?.len() as u64;
+        (pages > 0).then_some(pages)
     }
 
     /// Records that a sync of the file has failed. Its dirty pages then count as clean.

@@ -62,10 +62,17 @@ fn pages_of_a_failed_sync_are_lost_although_a_later_one_succeeds() {
 fn what_is_there_at_first_is_durable() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("d")).unwrap();
-    fs::write(dir.path().join("d/a"), "eggs").unwrap();
+    let path = dir.path().join("d/a");
+    fs::write(&path, "eggs").unwrap();
     let disk = FaultyDisk::over(dir.path()).unwrap();
     let after = after_crash(&disk);
     assert_eq!(fs::read(after.path().join("d/a")).unwrap(), b"eggs");
+    // It has space, too.
+    disk.set_room(Some(0));
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    disk.write_at(&file, &path, 0, b"chicks").unwrap();
+    disk.write_at(&file, &path, PAGE as u64, b"chicks")
+        .unwrap_err();
 }
 
 #[test]
@@ -78,4 +85,27 @@ fn a_full_disk_has_room_again_when_a_file_is_removed() {
     assert_eq!(full.unwrap_err().kind(), io::ErrorKind::StorageFull);
     disk.remove_file(&path).unwrap();
     disk.write_file(&dir.path().join("b"), b"eggs").unwrap();
+}
+
+#[test]
+fn allocated_space_counts_once_until_the_file_is_emptied_or_removed() {
+    let (dir, disk) = disk();
+    let path = dir.path().join("a");
+    let file = File::create(&path).unwrap();
+    disk.set_room(Some(4 * PAGE as u64));
+    let allocate = |pages: u64| disk.allocate(&file, &path, pages * PAGE as u64);
+    let write = |page: u64| disk.write_at(&file, &path, page * PAGE as u64, b"eggs");
+    allocate(3).unwrap();
+    allocate(2).unwrap();
+    write(2).unwrap();
+    let full = allocate(5).unwrap_err();
+    assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    write(9).unwrap();
+    write(8).unwrap_err();
+    disk.empty_file(&file, &path).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 0);
+    allocate(4).unwrap();
+    write(4).unwrap_err();
+    disk.remove_file(&path).unwrap();
+    disk.write_file(&path, &[1; 4 * PAGE]).unwrap();
 }

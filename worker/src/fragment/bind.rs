@@ -20,8 +20,10 @@ use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 
+use super::filtered_scan::filter_scan;
 use super::relay::MemberRelay;
-use crate::scan::SegmentSource;
+use crate::expiry::Cutoff;
+use crate::scan::{LoggedBatches, SegmentSource, visible_rows};
 use crate::segment::{SegmentReaders, may_have_several_pages, stored_schema, with_intervals};
 use crate::storage::{CountedRows, Segment, Storage};
 
@@ -34,6 +36,9 @@ pub struct TicketBindings {
     pub scans: Vec<ScanShards>,
     /// The writes that the catalog has counted; `None` if they are those of the snapshot.
     pub counted_writes: Option<Snapshot>,
+    /// The time at which the statement began, in microseconds since 1970. Rows that had expired by
+    /// then are left out.
+    pub as_of_us: i64,
     /// The encoded values, by the ordinal of their parameter.
     pub values: Vec<Bytes>,
 }
@@ -58,6 +63,7 @@ impl TicketBindings {
                 .ok_or_else(|| Error::invalid("the ticket has no snapshot"))?,
             scans: ticket.scans,
             counted_writes: ticket.counted,
+            as_of_us: ticket.as_of_us,
             values: parameters.values,
         })
     }
@@ -189,24 +195,43 @@ impl Binder {
             .with_pushdown_filters(scan.late_materialisation)
             .with_parquet_file_reader_factory(Arc::<SegmentReaders>::clone(&readers));
         let source = SegmentSource::new(source, readers);
-        let projection = scan.projection.iter().map(|column| *column as usize);
-        let projection: Vec<_> = projection.collect();
+        let wanted = scan.projection.iter().map(|column| *column as usize);
+        let wanted: Vec<_> = wanted.collect();
+        let expiry = scan.expiry.as_ref();
+        let cutoff = expiry.and_then(|it| Cutoff::at(self.bindings.as_of_us, it, &schema));
+        let mut projection = wanted.clone();
+        if let Some(cutoff) = &cutoff
+            && !projection.contains(&cutoff.column())
+        {
+            projection.push(cutoff.column());
+        }
         let config = FileScanConfigBuilder::new(store, Arc::new(source))
             .with_file_groups(groups)
             .with_projection_indices(Some(projection.clone()))?
             .build();
-        let scan = DataSourceExec::from_data_source(config);
-        Ok(with_intervals(scan, &schema, &projection)?)
+        let rows = DataSourceExec::from_data_source(config);
+        let rows = with_intervals(rows, &schema, &projection)?;
+        let Some(cutoff) = cutoff else {
+            return Ok(rows);
+        };
+        let position = projection.iter().position(|it| *it == cutoff.column());
+        let condition = cutoff.condition(&rows.schema(), position.unwrap_or_default())?;
+        let columns: Vec<_> = (0..wanted.len()).collect();
+        Ok(filter_scan(
+            rows,
+            condition,
+            columns,
+            scan.late_materialisation,
+        )?)
     }
 
     fn files(&self, scan: &ShardScan) -> Result<Files> {
-        let table = TableId(scan.table_id);
         let at = |error: Error| error.at(format!("table {}", scan.table_name));
         let shards = self.bindings.scans.get(scan.ordinal as usize);
         if scan.reference {
             let mut files = Files::new(1);
             let expected = shards.and_then(|shards| shards.expected(0));
-            self.add_files(table, 0, expected, &mut files, 0)
+            self.add_files(scan, 0, expected, &mut files, 0)
                 .map_err(at)?;
             return Ok(files);
         }
@@ -221,7 +246,7 @@ impl Binder {
             // Every shard of the ticket has a partition.
             if let Some(partition) = self.partition_of_shard.get(shard) {
                 let expected = shards.expected(position);
-                self.add_files(table, *shard, expected, &mut files, *partition)
+                self.add_files(scan, *shard, expected, &mut files, *partition)
                     .map_err(at)?;
             }
         }
@@ -230,7 +255,7 @@ impl Binder {
 
     fn add_files(
         &self,
-        table: TableId,
+        scan: &ShardScan,
         shard: u32,
         expected: Option<ExpectedRows>,
         files: &mut Files,
@@ -239,28 +264,48 @@ impl Binder {
         let TicketBindings {
             snapshot,
             counted_writes: counted,
+            as_of_us,
             ..
         } = &self.bindings;
+        let table = TableId(scan.table_id);
+        let as_of_us = scan.expiry.map(|_| *as_of_us);
         let counted = expected.map(|expected| CountedRows {
             expected,
             counted_writes: counted.as_ref().unwrap_or(snapshot),
         });
-        let segments = self.storage.segments(table, shard, snapshot, counted)?;
-        for segment in &segments {
-            segment.check_once(self.check_bytes)?;
-            files.may_have_pages |= may_have_several_pages(segment.rows(), segment.bytes());
-            let file = PartitionedFile::new_from_meta(ObjectMeta {
-                location: segment.object_path()?,
-                // A segment never changes. With a fixed time, its cached metadata stays valid.
-                last_modified: DateTime::<Utc>::UNIX_EPOCH,
-                size: segment.bytes(),
-                e_tag: None,
-                version: None,
-            });
-            files.groups[partition].push(file.with_extension(Arc::clone(segment)));
+        let rows = self
+            .storage
+            .rows(table, shard, snapshot, counted, as_of_us)?;
+        for segment in &rows.segments {
+            let file = self.file_of(segment, files)?;
+            files.groups[partition].push(file);
         }
-        self.segments.lock().extend(segments);
+        for segment in &rows.partly {
+            let file = self.file_of(segment, files)?;
+            let selection = visible_rows(segment, snapshot)?;
+            files.groups[partition].push(file.with_extension(selection));
+        }
+        if !rows.logged.is_empty() {
+            files.groups[partition].push(LoggedBatches::file(rows.logged));
+        }
+        let mut segments = self.segments.lock();
+        segments.extend(rows.segments);
+        segments.extend(rows.partly);
         Ok(())
+    }
+
+    fn file_of(&self, segment: &Arc<Segment>, files: &mut Files) -> Result<PartitionedFile> {
+        segment.check_once(self.check_bytes)?;
+        files.may_have_pages |= may_have_several_pages(segment.rows(), segment.bytes());
+        let file = PartitionedFile::new_from_meta(ObjectMeta {
+            location: segment.object_path()?,
+            // A segment never changes. With a fixed time, its cached metadata stays valid.
+            last_modified: DateTime::<Utc>::UNIX_EPOCH,
+            size: segment.bytes(),
+            e_tag: None,
+            version: None,
+        });
+        Ok(file.with_extension(Arc::clone(segment)))
     }
 }
 

@@ -54,13 +54,38 @@ pub(super) fn decode(
     {
         return Ok(filtered);
     }
-    let all_columns = columns.iter().copied().eq(0..scan.schema().fields().len());
-    let filter = FilterExecBuilder::new(predicate, scan)
-        .apply_projection((!all_columns).then_some(columns))?
+    let filter = filter_above(scan, predicate, columns)?
         .with_batch_size(filter.batch_size as usize)
         .with_fetch(filter.fetch.map(|rows| rows as usize))
         .build()?;
     Ok(Arc::new(filter))
+}
+
+/// Returns the rows of a scan that pass the predicate, with these columns. If the scan reads
+/// columns late, it applies the predicate itself where it can.
+///
+/// # Errors
+/// Returns the errors of building the operators.
+pub(super) fn filter_scan(
+    scan: Arc<dyn ExecutionPlan>,
+    predicate: Arc<dyn PhysicalExpr>,
+    columns: Vec<usize>,
+    reads_late: bool,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    if reads_late && let Some(filtered) = push_filter_into_scan(&scan, &predicate, &columns)? {
+        return Ok(filtered);
+    }
+    Ok(Arc::new(filter_above(scan, predicate, columns)?.build()?))
+}
+
+/// Begins a filter above a scan that returns these columns.
+fn filter_above(
+    scan: Arc<dyn ExecutionPlan>,
+    predicate: Arc<dyn PhysicalExpr>,
+    columns: Vec<usize>,
+) -> Result<FilterExecBuilder> {
+    let all_columns = columns.iter().copied().eq(0..scan.schema().fields().len());
+    FilterExecBuilder::new(predicate, scan).apply_projection((!all_columns).then_some(columns))
 }
 
 /// Returns a scan that applies the predicate itself and returns these columns. Returns `None` if

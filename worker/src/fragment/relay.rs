@@ -40,6 +40,7 @@ pub(crate) struct MemberRelay {
     snapshot: Snapshot,
     owner: u32,
     counted_writes: Option<Snapshot>,
+    as_of_us: i64,
     lineage: Lineage,
     parameters: Bytes,
     members: Vec<WorkerTarget>,
@@ -85,6 +86,7 @@ impl MemberRelay {
                 .clone()
                 .ok_or_else(|| Error::invalid("the ticket has no snapshot"))?,
             counted_writes: ticket.counted.clone(),
+            as_of_us: ticket.as_of_us,
             lineage: ticket.lineage.unwrap_or_default(),
             parameters: ticket.parameters.clone(),
             members: members.collect(),
@@ -107,6 +109,7 @@ impl MemberRelay {
             owner: self.owner,
             snapshot: self.snapshot.clone(),
             counted: self.counted_writes.clone(),
+            as_of_us: self.as_of_us,
             lineage: self.lineage,
             peers: Arc::new(MemberPeers {
                 context: Arc::clone(context),

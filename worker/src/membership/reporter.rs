@@ -6,9 +6,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use volary_flight_proto::control::{Report, WorkerReport};
-use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::seal::Purpose;
+use volary_flight_proto::write_set::WriteSet;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use crate::context::WorkerContext;
@@ -70,7 +70,7 @@ impl Reporter {
     /// Answers a gateway of the cluster with a sealed [`WorkerReport`], and begins to delete what
     /// the gateway says is garbage. The garbage is deleted only if the rows here belong to the
     /// history of the gateway's catalog.
-    pub async fn answer(&self, question: Report, lineage: Option<Lineage>) -> Bytes {
+    pub async fn answer(&self, question: Report, lineage: Option<Lineage>, commits: u64) -> Bytes {
         {
             let mut questions = self.questions.lock();
             questions.stats.last = Instant::now();
@@ -80,7 +80,7 @@ impl Reporter {
         }
         let context = &self.context;
         let adopted = context.history.check(lineage.as_ref()).is_ok();
-        let collected = self.collect(question, lineage).await;
+        let deleted_through = self.collect(question, lineage, commits).await;
         let incarnations = if adopted {
             Vec::new()
         } else {
@@ -96,7 +96,8 @@ impl Reporter {
             segments: totals.segments,
             rows: totals.rows,
             bytes: totals.bytes,
-            deleted_writes: collected.into_iter().map(|write| write.0).collect(),
+            deleted_through,
+            heard_commits: context.storage.heard_commits(),
             draining: self.draining.load(Ordering::Relaxed),
             clients_uri: context.clients_uri.clone(),
             incarnations,
@@ -109,11 +110,11 @@ impl Reporter {
             .seal(Purpose::Membership, &report, ANSWER_LIFETIME)
     }
 
-    async fn collect(&self, question: Report, lineage: Option<Lineage>) -> Vec<WriteId> {
+    async fn collect(&self, question: Report, lineage: Option<Lineage>, commits: u64) -> u64 {
         let mut garbage = self.garbage.lock().await;
         garbage.take_collected().await;
-        garbage.collect(&self.context, question, lineage);
-        garbage.collected.clone()
+        garbage.collect(&self.context, question, lineage, commits);
+        garbage.deleted_through
     }
 
     /// Returns the id of this start of the worker.
@@ -156,10 +157,8 @@ struct Garbage {
     /// The running deletion. It runs beside the answers, because it may take longer than a gateway
     /// waits for an answer.
     collecting: Option<JoinHandle<CollectedGarbage>>,
-    /// The writes that were deleted with the last completed list of garbage. They are reported
-    /// until the next list is completed. An answer may be lost, and a gateway keeps a write in its
-    /// lists until it has heard that the write was deleted.
-    collected: Vec<WriteId>,
+    /// The last abort up to which all rows of failed writes are deleted.
+    deleted_through: u64,
     failure_log: FailureLog,
 }
 
@@ -167,7 +166,7 @@ impl Garbage {
     fn new() -> Self {
         Self {
             collecting: None,
-            collected: Vec::new(),
+            deleted_through: 0,
             failure_log: FailureLog::new("deleting dropped tables and aborted writes"),
         }
     }
@@ -186,16 +185,34 @@ impl Garbage {
         });
         self.collecting = None;
         self.failure_log.record(collected.failure.as_ref());
-        self.collected = collected.writes;
+        self.deleted_through = collected.deleted_through.unwrap_or(self.deleted_through);
     }
 
-    fn collect(&mut self, context: &WorkerContext, question: Report, lineage: Option<Lineage>) {
+    fn collect(
+        &mut self,
+        context: &WorkerContext,
+        question: Report,
+        lineage: Option<Lineage>,
+        commits: u64,
+    ) {
         if self.collecting.is_some() {
             return;
         }
         let (storage, history) = (context.storage.clone(), Arc::clone(&context.history));
-        let work = move || match reconcile_history(&history, &question, lineage.as_ref()) {
-            Ok(()) => storage.collect(&question),
+        let work = move || match reconcile_history(&history, &question, lineage.as_ref(), commits) {
+            Ok(()) => {
+                if let Some(snapshot) = &question.snapshot {
+                    storage.note_committed(snapshot.clone());
+                }
+                if let Some(horizon) = &question.horizon {
+                    storage.note_horizon(horizon);
+                    storage.note_expiries(question.horizon_us, &question.expiries);
+                }
+                let recorded = storage.record_commits();
+                let mut collected = storage.collect(&question);
+                collected.failure = recorded.err().or(collected.failure);
+                collected
+            }
             // The worker is not at fault here: the gateway says what is wrong.
             Err(error) if error.code() == ErrorCode::Unavailable => CollectedGarbage::default(),
             Err(error) => CollectedGarbage {
@@ -213,9 +230,11 @@ fn reconcile_history(
     history: &History,
     question: &Report,
     lineage: Option<&Lineage>,
+    commits: u64,
 ) -> Result<()> {
-    match lineage {
-        Some(lineage) if question.set_aside => history.set_aside(lineage),
-        lineage => history.adopt(lineage),
+    if let Some(lineage) = lineage.filter(|_| question.set_aside) {
+        let aborted = WriteSet::from_bounds(&question.aborted_bounds);
+        history.set_aside(lineage, &aborted)?;
     }
+    history.hear(lineage, commits)
 }

@@ -9,6 +9,10 @@
 mod in_memory;
 /// Determines how the columns of segments' files are read.
 mod layout;
+/// Hands rows that are in the log to scans.
+mod logged;
+/// Selects the rows of a segment of which a snapshot does not see all.
+mod partly;
 /// Tells which segments have no matching row.
 mod pruning;
 /// Reads small segments in one go.
@@ -19,4 +23,6 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use logged::LoggedBatches;
+pub(crate) use partly::visible_rows;
 pub(crate) use source::SegmentSource;

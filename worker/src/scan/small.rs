@@ -6,6 +6,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
 use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::ParquetRowSelection;
 use datafusion::error::Result;
 use datafusion::physical_expr::projection::{ProjectionExprs, Projector};
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns, split_conjunction};
@@ -23,6 +24,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMeta
 
 use super::in_memory::{Chunk, InMemoryRowGroup, bloom_filter};
 use super::layout::FileLayout;
+use super::logged::LoggedBatches;
 use super::pruning::{Pruning, RowGroupStatistics, bloom_filters, may_match};
 use crate::segment::{
     Damage, MAX_INLINE_READ_BYTES, PageChecksums, SegmentReaders, damage_error, read_cached,
@@ -90,6 +92,8 @@ pub(super) enum OpenedSegment {
     Excluded { should_yield: bool },
     /// The rows of the segment.
     Rows(SegmentRows),
+    /// Rows that are in no segment yet.
+    Logged(LoggedRows),
     /// The segment is not small, or the system does not have it in memory.
     Large,
 }
@@ -145,6 +149,16 @@ impl SmallSegments {
     /// # Errors
     /// Returns an error if the file is damaged, or if this release does not know its format.
     pub(super) fn open(self: &Arc<Self>, file: &PartitionedFile) -> Result<OpenedSegment> {
+        if let Some(logged) = file.extension::<LoggedBatches>() {
+            return Ok(OpenedSegment::Logged(LoggedRows {
+                batches: logged.batches(self.batch_rows).into_iter(),
+                scan: Arc::clone(self),
+            }));
+        }
+        // DataFusion's source applies the selection.
+        if file.extension::<ParquetRowSelection>().is_some() {
+            return Ok(OpenedSegment::Large);
+        }
         let metadata = self.readers.cached_metadata(file);
         let segment = file.extension::<Arc<storage::Segment>>();
         let file = &file.object_meta;
@@ -328,15 +342,35 @@ impl std::fmt::Debug for SegmentRows {
     }
 }
 
-impl SegmentRows {
+/// Rows that are in no segment yet, in batches.
+#[derive(Debug)]
+pub(super) struct LoggedRows {
+    batches: std::vec::IntoIter<RecordBatch>,
+    scan: Arc<SmallSegments>,
+}
+
+impl Iterator for LoggedRows {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let read = self.batches.next()?.project(&self.scan.columns);
+        Some(
+            read.map_err(Into::into)
+                .and_then(|batch| self.scan.filter_and_project(batch)),
+        )
+    }
+}
+
+impl SmallSegments {
+    /// Applies the filters and the projection to rows with the columns that are read.
     fn filter_and_project(&self, mut batch: RecordBatch) -> Result<RecordBatch> {
-        for filter in &self.scan.filters {
+        for filter in &self.filters {
             if batch.num_rows() == 0 {
                 break;
             }
             batch = batch_filter(&batch, filter)?;
         }
-        self.scan.projector.project_batch(&batch)
+        self.projector.project_batch(&batch)
     }
 }
 
@@ -348,7 +382,7 @@ impl Iterator for SegmentRows {
         Some(
             batch
                 .map_err(|error| read_error(&self.file, error.into()))
-                .and_then(|batch| self.filter_and_project(batch)),
+                .and_then(|batch| self.scan.filter_and_project(batch)),
         )
     }
 }

@@ -20,7 +20,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::ObjectStore;
 
-use super::small::{OpenedSegment, ScanRequest, SegmentRows, SmallSegments};
+use super::small::{LoggedRows, OpenedSegment, ScanRequest, SegmentRows, SmallSegments};
 use crate::segment::SegmentReaders;
 
 /// A Parquet source that reads small segments by itself. It leaves large segments and all planning
@@ -204,6 +204,9 @@ impl MorselPlanner for SegmentPlanner {
             OpenedSegment::Rows(rows) => {
                 Some(MorselPlan::new().with_morsels(vec![Box::new(SmallSegmentMorsel(rows))]))
             }
+            OpenedSegment::Logged(rows) => {
+                Some(MorselPlan::new().with_morsels(vec![Box::new(LoggedMorsel(rows))]))
+            }
             OpenedSegment::Large => {
                 let planner = self.large.plan_file(self.file)?;
                 Some(MorselPlan::new().with_planners(vec![planner]))
@@ -219,6 +222,16 @@ struct EmptyPlanner;
 impl MorselPlanner for EmptyPlanner {
     fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
         Ok(None)
+    }
+}
+
+/// Rows that are in no segment yet.
+#[derive(Debug)]
+struct LoggedMorsel(LoggedRows);
+
+impl Morsel for LoggedMorsel {
+    fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
+        futures::stream::iter(self.0).boxed()
     }
 }
 

@@ -71,6 +71,14 @@ pub(super) fn to_stored(rows: &RecordBatch, stored: &SchemaRef) -> Result<Record
     RecordBatch::try_new(Arc::clone(stored), columns.collect::<Result<_, _>>()?)
 }
 
+/// Returns rows of a table as rows of its files.
+///
+/// # Errors
+/// Fails if the rows are not rows of the table.
+pub(crate) fn to_stored_rows(rows: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    to_stored(rows, &stored_schema(rows.schema_ref()))
+}
+
 /// Splits intervals into their parts.
 fn split(intervals: &PrimitiveArray<IntervalMonthDayNanoType>) -> Result<ArrayRef, ArrowError> {
     let values = intervals.values().iter();

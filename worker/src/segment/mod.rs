@@ -2,7 +2,7 @@
 //! written, and [`schema`] what is recorded of Arrow's types. [`writer`] writes a file with the
 //! checksums ([`page_checksums`]) of its pages ([`pages`]). [`reader`] compares what is read with
 //! them, and refuses files of a newer format ([`mod@format`]). [`crate::storage`] knows where the
-//! files are, and which of them the manifests name. It does not look into them.
+//! files are, and which of them the store names. It does not look into them.
 
 /// Records the number of the format in a segment's file, and reads it.
 mod format;
@@ -22,7 +22,7 @@ mod schema;
 /// Writes the file of a segment, with its checksums.
 mod writer;
 
-pub(crate) use intervals::{stored_schema, with_intervals};
+pub(crate) use intervals::{stored_schema, to_stored_rows, with_intervals};
 pub(crate) use page_checksums::{Damage, PageChecksums};
 pub(crate) use properties::{ORDER, SegmentProperties, may_have_several_pages};
 pub(crate) use reader::SegmentReaders;

@@ -2,7 +2,7 @@
 //! (parquet 59). The field would protect neither the header itself nor bloom filters, where one
 //! flipped bit hides rows. So the checksums are stored together under one key of the file's
 //! metadata, which other readers skip. They are compared when the bytes are read, before anything
-//! is decoded. The checksum of the file's metadata and page indexes is in the shard's manifest.
+//! is decoded. The checksum of the file's metadata and page indexes is in the worker's store.
 
 use std::ops::Range;
 

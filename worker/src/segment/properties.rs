@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use arrow::compute::SortOptions;
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
 use parquet::basic::{Compression, Encoding};
@@ -16,7 +16,7 @@ use super::format::format_entry;
 use super::intervals::stored_schema;
 use super::schema::schema_entry;
 use crate::config;
-use crate::storage::ChecksummedFile;
+use crate::storage::{ChecksummedFile, WRITE_COLUMN};
 
 /// The order of rows in a file. `ORDER BY key` has the same order by default, so that a scan in
 /// this order need not sort.
@@ -62,6 +62,34 @@ impl SegmentProperties {
         sort_key: &[usize],
         config: &config::StorageConfig,
     ) -> Result<Self> {
+        Self::with_columns(schema, shard_key, sort_key, config, None)
+    }
+
+    /// Builds the properties for files with rows of several writes, up to this number. The files
+    /// have the columns of the table's `schema`, and a last column with the write of each row.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::new`].
+    pub(crate) fn of_several_writes(
+        schema: &SchemaRef,
+        shard_key: Option<usize>,
+        sort_key: &[usize],
+        config: &config::StorageConfig,
+        writes: usize,
+    ) -> Result<Self> {
+        let write = Arc::new(Field::new(WRITE_COLUMN, DataType::UInt64, false));
+        let fields = schema.fields().iter().cloned().chain([write]);
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        Self::with_columns(&schema, shard_key, sort_key, config, Some(writes))
+    }
+
+    fn with_columns(
+        schema: &SchemaRef,
+        shard_key: Option<usize>,
+        sort_key: &[usize],
+        config: &config::StorageConfig,
+        writes: Option<usize>,
+    ) -> Result<Self> {
         let invalid = |what: &str, source: ParquetError| {
             Error::with_source(ErrorCode::InvalidArgument, what, source)
         };
@@ -103,6 +131,14 @@ impl SegmentProperties {
                 .set_column_dictionary_enabled(path_of(*key), false)
                 .set_column_encoding(path_of(*key), Encoding::DELTA_BINARY_PACKED);
         }
+        // The rows of a file are sorted by other columns, so their writes come in no order. Numbers
+        // of a dictionary are shorter than differences, if a dictionary has room for all writes.
+        if writes.is_some_and(|writes| writes > MAX_DICTIONARY_BYTES / size_of::<u64>()) {
+            let path = path_of(schema.fields().len() - 1);
+            properties = properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
+        }
         if let Some(key) = shard_key {
             let path = path_of(key);
             // The filter has room for a row group of distinct keys. When the row group is complete,
@@ -122,7 +158,7 @@ impl SegmentProperties {
     }
 
     /// Returns the columns of the files.
-    pub(super) fn schema(&self) -> &SchemaRef {
+    pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 

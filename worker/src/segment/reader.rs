@@ -4,7 +4,7 @@
 //! store.
 //!
 //! What was read is compared with its checksums before it is used. The checksums of pages and bloom
-//! filters are in the file's metadata. The checksum of the metadata is in the shard's manifest.
+//! filters are in the file's metadata. The checksum of the metadata is in the worker's store.
 
 use std::fs::File;
 use std::io::IoSliceMut;

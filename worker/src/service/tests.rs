@@ -10,6 +10,7 @@ use volary_flight_proto::frame::Frame;
 use volary_flight_proto::ids::{ClusterId, QueryId, WorkerId};
 use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::seal::{Key, Sealer};
+use volary_flight_proto::write_set::WriteSet;
 use volary_gather::connections::ConnectionOptions;
 use volary_gather::{GatherTotals, KnownFragments, WorkerConnections};
 use volary_node::DataDir;
@@ -155,17 +156,23 @@ impl Worker {
             command: Some(command),
             cluster_id: cluster_id.to_string(),
             lineage,
+            commits: 0,
         };
         let body = self.seal(Purpose::Control, &control);
-        self.service.run_command(&body).await
+        self.service
+            .run_command(self.service.open_command(&body)?)
+            .await
     }
 
-    /// Returns the worker's report to a gateway that says that these writes have failed.
+    /// Returns the worker's report to a gateway that says that these writes have failed. The last
+    /// abort is the number of these writes.
     async fn report(&self, aborted: &[WriteId]) -> WorkerReport {
+        let writes: WriteSet = aborted.iter().copied().collect();
         let question = Report {
             live_tables: vec![TABLE.0],
             last_table: TABLE.0,
-            aborted_writes: aborted.iter().map(|write| write.0).collect(),
+            aborted_bounds: writes.to_bounds(),
+            last_abort: aborted.len() as u64,
             next_ms: 1000,
             ..Report::default()
         };
@@ -176,14 +183,13 @@ impl Worker {
         sealer.open(Purpose::Membership, &answer).unwrap()
     }
 
-    /// Asks for reports until one says that the rows of exactly these writes are deleted. Returns
-    /// that report.
+    /// Asks for reports until one says that the rows of these writes are deleted. Returns that
+    /// report.
     async fn report_that_has_collected(&self, aborted: &[WriteId]) -> WorkerReport {
-        let writes: Vec<u64> = aborted.iter().map(|write| write.0).collect();
         let asking = async {
             loop {
                 let report = self.report(aborted).await;
-                if report.deleted_writes == writes {
+                if report.deleted_through == aborted.len() as u64 {
                     return report;
                 }
                 tokio::task::yield_now().await;
@@ -443,7 +449,7 @@ async fn a_worker_deletes_what_a_gateway_says_is_garbage_and_says_so_until_the_g
     // The answer may be lost. So it stays the same as long as the gateway has not heard of it.
     for _ in 0..3 {
         let report = worker.report(&[failed]).await;
-        assert_eq!(report.deleted_writes, [failed.0]);
+        assert_eq!(report.deleted_through, 1);
         assert_eq!(report.rows, 1);
     }
     worker.report_that_has_collected(&[]).await;
@@ -457,10 +463,11 @@ async fn a_question_that_another_cluster_has_sealed_is_not_answered() {
         command: Some(control::Command::Report(Report::default())),
         cluster_id: worker.context().cluster_id.to_string(),
         lineage: None,
+        commits: 0,
     };
     let stranger = Sealer::new(Key::random());
     let body = stranger.seal(Purpose::Control, &question, PATIENCE);
-    let error = worker.service.run_command(&body).await.unwrap_err();
+    let error = worker.service.open_command(&body).unwrap_err();
     assert_eq!(error.code(), ErrorCode::PermissionDenied);
 }
 
@@ -472,6 +479,7 @@ async fn a_catalog_of_another_history_is_neither_answered_nor_obeyed() {
         incarnation: 10,
         ancestor: 0,
         from_write: 1,
+        base_commits: None,
     };
     worker.context().history.adopt(Some(&first)).unwrap();
     worker.keep(TABLE, WriteId(5));
@@ -479,6 +487,7 @@ async fn a_catalog_of_another_history_is_neither_answered_nor_obeyed() {
         incarnation: 20,
         ancestor: 10,
         from_write: 4,
+        base_commits: None,
     };
     let drop_table = control::Command::DropTable(DropTable { table_id: TABLE.0 });
     let abort = control::Command::AbortWrite(AbortWrite { write_id: 5 });
@@ -494,7 +503,7 @@ async fn a_catalog_of_another_history_is_neither_answered_nor_obeyed() {
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
     let question = control::Command::Report(Report {
         last_table: TABLE.0,
-        aborted_writes: vec![5],
+        aborted_bounds: vec![5, 5],
         ..Report::default()
     });
     let answer = worker

@@ -2,17 +2,15 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
 /// Number of bytes that are hashed at a time. They fit into a core's cache.
 const STEP_BYTES: usize = 128 << 10;
 
 /// The checksums of a segment's file, taken when the file was written. The pages have checksums of
 /// their own, in the file's metadata; [`crate::segment`] compares these when it reads.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentChecksums {
-    /// The BLAKE3 hash of the whole file, in hexadecimal.
-    pub blake3: String,
+    /// The BLAKE3 hash of the whole file.
+    pub blake3: blake3::Hash,
     /// Size of the end of the file that holds Parquet's indexes and metadata, in bytes.
     pub tail_bytes: u64,
     /// CRC-32 (as in zlib) of that end of the file.
@@ -41,7 +39,7 @@ impl SegmentChecksums {
             hasher.update(&step[..read]);
             pace(read);
         }
-        Ok(hasher.finalize().to_hex().as_str() == self.blake3)
+        Ok(hasher.finalize() == self.blake3)
     }
 
     /// Returns whether `tail` is the end of the file, as it was written.
@@ -79,7 +77,7 @@ impl ChecksummedFile {
     pub(crate) fn checksums(&self) -> SegmentChecksums {
         let (tail_bytes, tail) = self.tail.clone().unwrap_or_default();
         SegmentChecksums {
-            blake3: self.whole.finalize().to_hex().to_string(),
+            blake3: self.whole.finalize(),
             tail_bytes,
             tail_crc32: tail.finalize(),
         }

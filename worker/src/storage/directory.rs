@@ -1,44 +1,42 @@
-use std::collections::BTreeSet;
-use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
 use volary_flight_proto::ids::TableId;
 use volary_flight_proto::{Error, Result};
 use volary_node::disk::{Disk, SharedDisk};
 use volary_node::{durable, private_files};
 
+use super::reclaimer::Reclaimer;
+
 /// Name of the directory of all tables, in the data directory.
 pub(super) const TABLES: &str = "tables";
 
-/// Name of the file that marks a table as dropped. What is left of a dropped table is deleted when
-/// a gateway says that the table was dropped.
-pub(super) const DROPPED_FILE: &str = "dropped";
-
 /// The directory of a table. The table's segments hold a reference to this value. So the directory
-/// of a dropped table is deleted with the last segment.
+/// of a dropped table is deleted after the last segment.
 #[derive(Debug)]
 pub(super) struct TableDirectory {
     table: TableId,
     root: PathBuf,
     path: PathBuf,
     disk: SharedDisk,
+    reclaimer: Reclaimer,
     is_dropped: AtomicBool,
-    /// The shards whose directories this process has made durable, whoever created them.
-    synced: Mutex<BTreeSet<u32>>,
+    /// Says whether this process has made the directory's name durable.
+    has_durable_name: AtomicBool,
 }
 
 impl TableDirectory {
-    pub(super) fn new(root: &Path, table: TableId, disk: SharedDisk) -> Self {
+    /// Describes the directory of a table. `root` is the directory of all tables.
+    pub(super) fn new(root: &Path, table: TableId, disk: SharedDisk, reclaimer: Reclaimer) -> Self {
         Self {
             table,
-            disk,
-            root: root.to_owned(),
             path: root.join(table.0.to_string()),
+            root: root.to_owned(),
+            disk,
+            reclaimer,
             is_dropped: AtomicBool::new(false),
-            synced: Mutex::default(),
+            has_durable_name: AtomicBool::new(false),
         }
     }
 
@@ -54,70 +52,49 @@ impl TableDirectory {
         self.disk.as_ref()
     }
 
-    /// Returns the path of a file of a shard, relative to the data directory.
-    pub(super) fn relative_path(&self, shard: u32, file: &str) -> String {
-        format!("{TABLES}/{}/{shard}/{file}", self.table.0)
+    pub(super) fn reclaimer(&self) -> &Reclaimer {
+        &self.reclaimer
     }
 
-    pub(super) fn shard_path(&self, shard: u32) -> PathBuf {
-        self.path.join(shard.to_string())
+    /// Returns the path of a file of the table, relative to the data directory.
+    pub(super) fn relative_path(&self, file: &str) -> String {
+        format!("{TABLES}/{}/{file}", self.table.0)
     }
 
-    /// Creates the directory of a shard, and returns its path. The directory is
-    /// [made durable](Self::sync_shards) before anything relies on it.
-    pub(super) fn create_shard(&self, shard: u32) -> Result<PathBuf> {
-        let path = self.shard_path(shard);
-        for directory in [&self.path, &path] {
-            match private_files::create_directory(directory) {
-                Err(source) if source.kind() != ErrorKind::AlreadyExists => {
-                    let what = format!("cannot create directory {}", directory.display());
-                    return Err(Error::io(what, source));
-                }
-                _ => {}
+    /// Creates the directory if it does not exist. It is [made durable](Self::sync) before anything
+    /// relies on it.
+    pub(super) fn create(&self) -> Result<()> {
+        match private_files::create_directory(&self.path) {
+            Err(source) if source.kind() != ErrorKind::AlreadyExists => {
+                let what = format!("cannot create directory {}", self.path.display());
+                Err(Error::io(what, source))
             }
+            _ => Ok(()),
         }
-        Ok(path)
     }
 
-    /// Makes the directories of shards durable, once per process. A directory that exists may not
-    /// be durable: the process that created it may have been killed before it synced the
-    /// directory's name.
-    pub(super) fn sync_shards(&self, shards: impl Iterator<Item = u32>) -> Result<()> {
-        let mut synced = self.synced.lock();
-        let new: Vec<_> = shards.filter(|shard| !synced.contains(shard)).collect();
-        if new.is_empty() {
-            return Ok(());
-        }
-        durable::sync_directory(self.disk(), &self.root)?;
+    /// Makes the names of the files in the directory durable, and the directory's own name once per
+    /// process. A directory that exists may not be durable: the process that created it may have
+    /// been killed before it synced the directory's name.
+    pub(super) fn sync(&self) -> Result<()> {
         durable::sync_directory(self.disk(), &self.path)?;
-        synced.extend(new);
+        if !self.has_durable_name.load(Ordering::Acquire) {
+            durable::sync_directory(self.disk(), &self.root)?;
+            self.has_durable_name.store(true, Ordering::Release);
+        }
         Ok(())
     }
 
-    /// Marks the directory as garbage, durably. The directory is deleted when nobody holds this
-    /// value any more.
-    pub(super) fn mark_dropped(&self) -> Result<()> {
+    /// Marks the directory as garbage. It is deleted when nobody holds this value any more.
+    pub(super) fn mark_dropped(&self) {
         self.is_dropped.store(true, Ordering::Release);
-        if !self.path.exists() {
-            return Ok(());
-        }
-        durable::replace_file(self.disk(), &self.path.join(DROPPED_FILE), b"")
     }
 }
 
 impl Drop for TableDirectory {
     fn drop(&mut self) {
-        if !*self.is_dropped.get_mut() {
-            return;
-        }
-        match fs::remove_dir_all(&self.path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                tracing::warn!(
-                    path = %self.path.display(), %error,
-                    "the directory of a dropped table cannot be deleted; the worker tries again after its next start"
-                );
-            }
-            _ => {}
+        if *self.is_dropped.get_mut() {
+            self.reclaimer.delete_directory(&self.path);
         }
     }
 }

@@ -1,36 +1,64 @@
-//! The paths of shards are relative to the data directory:
+//! The paths are relative to the data directory:
 //!
 //! ```text
-//! tables/<table id>/<shard>/manifest.json              names the segments; replaced atomically
-//! tables/<table id>/<shard>/<write id>-<uuid>.parquet  a segment; never changed
-//! tables/<table id>/dropped                            the table is being deleted
-//! lost/                                                rows that the catalog no longer has
+//! store.redb                                              names the segments
+//! store.ballast                                           space that is kept for a full disk
+//! tables/<table id>/<shard>-<write id>-<uuid>.parquet     a segment; never changed
+//! tables/<table id>/<shard>/<write id>-<uuid>.parquet     a segment of an earlier release
+//! lost/                                                   rows that the catalog no longer has
 //! ```
 //!
-//! A query reads what the manifests name. A write first makes its files and their directories
-//! durable, and then the manifests that name them. A removal first replaces the manifest and then
-//! deletes files; only if the disk is full, it deletes the files of an aborted write first. A crash
-//! between these steps leaves files that no manifest names. A manifest that was lost, or replaced
-//! by an older one, leaves such files, too. The catalog tells which of the two cases it is, because
-//! it has counted the acknowledged rows of each shard ([`CountedRows`]). A query of a shard that
-//! does not hold exactly these rows fails. A file that a start finds, and that no manifest names,
-//! is deleted only if its write was aborted, or if the shard has all of these rows without it. If a
-//! scan still uses a segment, the segment's file is deleted when the scan ends.
+//! A query reads what the store names. A write first makes its files and their directory durable,
+//! and then the transaction of the store that names them. A removal first commits the transaction
+//! and then deletes files; only if the disk is full and the ballast does not suffice, it deletes
+//! the files of an aborted write first. A crash between these steps leaves files that the store
+//! does not name. A store that was replaced by an older one leaves such files, too. The catalog
+//! tells which of the two cases it is, because it has counted the acknowledged rows of each shard
+//! ([`CountedRows`]). A query of a shard that does not hold exactly these rows fails. A file that a
+//! start finds, and that the store does not name, is deleted only if its write was aborted, or if
+//! the shard has all of these rows without it. If a scan still uses a segment, the segment's file
+//! is deleted when the scan ends.
 
+/// Keeps the rows of small writes in the log until segments have them.
+mod appending;
+/// Remembers which shards have new segments.
+mod changed_shards;
 /// Takes the checksums of a segment's file, and tells whether the file is as it was written.
 mod checksums;
 /// Manages the directory of a table.
 mod directory;
+/// Deletes rows that have expired.
+mod expiring;
+/// Knows the columns and keys of the tables.
+mod layouts;
+/// Encodes the rows of small writes for the log.
+mod log_frames;
+/// Tracks which files of the log are needed.
+mod log_use;
+/// Keeps rows in memory that are in no segment yet.
+mod logged;
 /// Keeps rows that belong to another history of writes than the catalog's.
 mod lost;
-/// Reads and writes the manifest: the file that names the segments of a shard.
-mod manifest;
+/// Reads what earlier releases had instead of the store.
+mod manifests;
+/// Deletes files that are no longer needed.
+mod reclaimer;
+/// Encodes what the store says about a segment.
+mod record;
+/// Replaces segments by others with the same rows.
+mod replacing;
 /// Represents segments: immutable Parquet files.
 mod segment;
+/// Describes the rows of a segment by the writes that added them.
+mod segment_rows;
+/// Forgets which rows are of which write when every query sees them.
+mod settling;
 /// Describes one shard of a table, as the worker finds and keeps it.
 mod shard;
-/// Reads what a worker finds on disk when it starts.
+/// Finds the files on disk when a worker starts.
 mod startup;
+/// Keeps the records of all segments in one transactional file.
+mod store;
 /// Manages the shards of one table.
 mod table;
 #[cfg(test)]
@@ -38,19 +66,30 @@ mod tests;
 /// Remembers dropped tables and aborted writes, so that rows that arrive late are not added to
 /// them.
 mod tombstones;
+/// Counts what is on disk.
+mod totals;
+/// Reads the writes of the rows of a segment.
+mod write_column;
 
+pub(crate) use appending::SmallWrite;
 pub(crate) use checksums::ChecksummedFile;
 pub use checksums::SegmentChecksums;
+pub(crate) use record::SettledRows;
 pub use segment::{NewSegment, Segment};
-pub use shard::CountedRows;
+pub(crate) use shard::CountedRows;
+pub(crate) use table::{UnflushedShard, VisibleRows};
 pub use tombstones::RunningWrite;
+pub use totals::StorageTotals;
+pub(crate) use write_column::{WRITE_COLUMN, read_writes};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
 use volary_flight_proto::control::{
     Report, SegmentDescription, SegmentList, ShardContent, ShardName,
 };
@@ -58,14 +97,29 @@ use volary_flight_proto::fragment::ExpectedRows;
 use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::tally::Tally;
-use volary_flight_proto::{Error, Result};
+use volary_flight_proto::write::TableDescription;
+use volary_flight_proto::write_set::WriteSet;
+use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::disk::SharedDisk;
-use volary_node::durable;
+use volary_node::{DataDir, durable};
 
+use changed_shards::ChangedShards;
 use directory::{TABLES, TableDirectory};
+use expiring::KnownExpiries;
+use layouts::Layouts;
 use lost::LostDirectory;
-use table::Table;
-use tombstones::Tombstones;
+use reclaimer::Reclaimer;
+use shard::Segments;
+use store::{Delta, Outcome, Store, damage_error};
+use table::{Shared, Table};
+
+use crate::log::{Log, LogSize};
+
+/// Size of the log if the settings do not say it, in bytes.
+const DEFAULT_LOG_BYTES: u64 = 256 << 20;
+
+/// Size of a file of the log, in bytes. Frames of the largest groups fit into it.
+const LOG_FILE_BYTES: u64 = 8 << 20;
 
 /// Maximum number of shards that a report asks about. The others wait for the next report.
 const MOST_UNPROVEN: usize = 1000;
@@ -79,97 +133,188 @@ struct Shards {
     /// The data directory, as an absolute path.
     data_dir: PathBuf,
     disk: SharedDisk,
-    tables: RwLock<BTreeMap<TableId, Arc<Table>>>,
-    tombstones: Arc<Tombstones>,
+    reclaimer: Reclaimer,
+    store: Store,
+    tables: Arc<Tables>,
+    shared: Shared,
+    log: Log,
+    /// Size of rows that are in the log and in no segment, in bytes, above which the log takes no
+    /// more rows.
+    log_bytes: u64,
+    layouts: Layouts,
+    /// The writes that are known to be committed.
+    committed: Mutex<Snapshot>,
+    /// The writes that every query sees that may still come. The store may have an earlier one.
+    horizon: Mutex<Snapshot>,
+    /// How long the rows of tables are kept.
+    expiries: Mutex<KnownExpiries>,
+    /// Wakes whoever deletes rows that have expired.
+    expiries_noted: Notify,
+    /// Wakes whoever waits until the log has more rows.
+    filled: Arc<Notify>,
+    /// Says whether the log had no room for some rows since somebody last asked.
+    is_log_full: AtomicBool,
+    /// Operations that add or replace segments share it. Those that must find all segments in
+    /// place, and no other ones coming, hold it alone.
+    arrangement: RwLock<()>,
+    /// Whoever holds it makes segments of rows in the log.
+    flush_turn: tokio::sync::Mutex<()>,
+    /// The shards that may have enough segments to merge some of them.
+    changed_shards: ChangedShards,
 }
 
-/// Totals of what is on disk, over all tables.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StorageTotals {
-    /// Number of segments.
-    pub segments: u64,
-    /// Number of rows, whether queries see them or not.
-    pub rows: u64,
-    /// Size of the segments' files, in bytes.
-    pub bytes: u64,
-    /// The highest write that has a file; `None` if there is no file.
-    pub max_write: Option<WriteId>,
-    /// Number of shards that have ever had rows.
-    pub shards: u64,
-    /// Number of segments that are known to be damaged or missing.
-    pub damaged: u64,
-}
+type Tables = RwLock<BTreeMap<TableId, Arc<Table>>>;
 
 /// Result of processing a gateway's list of garbage.
 #[derive(Debug, Default)]
 pub struct CollectedGarbage {
-    /// The aborted writes of the list that have no rows here now.
-    pub writes: Vec<WriteId>,
+    /// The last abort of the list, if no rows of aborted writes are here now.
+    pub deleted_through: Option<u64>,
     /// The reason why something could not be deleted. The deletion is tried again with the next
     /// list.
     pub failure: Option<Error>,
 }
 
 impl Storage {
-    /// Opens the shards of a data directory on this disk. A manifest or a segment that is missing
-    /// or damaged is logged. Queries that need it fail, and other queries do not. May block.
+    /// Opens the shards of a worker's data directory on this disk. The log has about this size, in
+    /// bytes. May block.
     ///
     /// # Errors
-    /// Returns `INVALID_ARGUMENT` for a manifest of a newer release, and the errors of the file
-    /// system. Each error names the file.
+    /// Returns `DATA_LOSS` if the store is missing or belongs to another directory, and the errors
+    /// of [`Self::open`].
+    pub fn of_worker(data_dir: &DataDir, disk: SharedDisk, log_bytes: u64) -> Result<Self> {
+        let path = Store::path_in(data_dir.path());
+        let known_id = data_dir.identity().store_id;
+        if known_id.is_some() && !path.exists() {
+            return Err(damage_error(&path, "is missing"));
+        }
+        let storage = Self::open_with_log(data_dir.path(), disk, log_bytes)?;
+        let id = storage.0.store.id();
+        match known_id {
+            Some(known) if known == id => {}
+            Some(_) => return Err(damage_error(&path, "belongs to another data directory")),
+            None => data_dir.record_store(id)?,
+        }
+        Ok(storage)
+    }
+
+    /// Opens the shards of a data directory on this disk. If it has no store, one is made from the
+    /// manifests of an earlier release, which are deleted then. A segment that is missing or
+    /// damaged is logged. Queries that need it fail, and other queries do not. May block.
+    ///
+    /// # Errors
+    /// Returns `DATA_LOSS` if the store or a manifest is damaged, `INVALID_ARGUMENT` if a newer
+    /// release wrote it, and the errors of the file system. Each error names the file.
     pub fn open(data_dir: &Path, disk: SharedDisk) -> Result<Self> {
+        Self::open_with_log(data_dir, disk, DEFAULT_LOG_BYTES)
+    }
+
+    fn open_with_log(data_dir: &Path, disk: SharedDisk, log_bytes: u64) -> Result<Self> {
         let data_dir = data_dir
             .canonicalize()
             .map_err(|source| Error::io(format!("cannot open {}", data_dir.display()), source))?;
         let root = data_dir.join(TABLES);
         durable::create_directory(disk.as_ref(), &root)?;
-        let tombstones = Arc::new(Tombstones::default());
-        let tables = startup::read_tables(&root, &disk, &tombstones)?;
-        Ok(Self(Arc::new(Shards {
+        let store = Store::open(&data_dir, Arc::clone(&disk), || {
+            manifests::read_all(&data_dir)
+        })?;
+        let layouts = Layouts::of_stored(store.load_descriptions()?);
+        let horizon = store.horizon();
+        let reclaimer = Reclaimer::new(Arc::clone(&disk));
+        let shared = Shared::new(store.log_floor());
+        let (log, frames) = Log::open(
+            &data_dir,
+            Arc::clone(&disk),
+            store.id(),
+            log_size(log_bytes),
+            store.log_floor().load(Ordering::Acquire),
+        )?;
+        let mut tables = BTreeMap::new();
+        let mut expired = store.load_expired()?;
+        let mut records = store.load()?;
+        for table in expired.keys() {
+            records.entry(*table).or_default();
+        }
+        for (id, records) in startup::with_all_directories(&root, records)? {
+            let directory = TableDirectory::new(&root, id, Arc::clone(&disk), reclaimer.clone());
+            let directory = Arc::new(directory);
+            let expired = expired.remove(&id).unwrap_or_default();
+            let shards = startup::read_shards(&directory, records, expired)?;
+            let table = Table::new(directory, shards, &shared);
+            tables.insert(id, Arc::new(table));
+        }
+        let storage = Self(Arc::new(Shards {
             data_dir,
             disk,
-            tables: RwLock::new(tables),
-            tombstones,
-        })))
+            reclaimer,
+            store,
+            tables: Arc::new(RwLock::new(tables)),
+            shared,
+            log,
+            log_bytes,
+            layouts,
+            committed: Mutex::default(),
+            horizon: Mutex::new(horizon),
+            expiries: Mutex::default(),
+            expiries_noted: Notify::default(),
+            filled: Arc::default(),
+            is_log_full: AtomicBool::default(),
+            arrangement: RwLock::default(),
+            flush_turn: tokio::sync::Mutex::default(),
+            changed_shards: ChangedShards::default(),
+        }));
+        storage.replay(frames)?;
+        for table in storage.tables() {
+            storage.0.changed_shards.note(table.id(), table.shards());
+        }
+        Ok(storage)
     }
 
-    /// Returns the segments of a shard whose rows the snapshot sees, ordered by write. A shard that
-    /// nobody wrote to has no segments. The shard of a reference table is 0. `counted` is what the
-    /// catalog says about the shard.
+    /// Returns the worker's data directory, as an absolute path.
+    pub(crate) fn data_dir(&self) -> &Path {
+        &self.0.data_dir
+    }
+
+    /// Returns the rows of a shard that the snapshot sees. A shard that nobody wrote to has none.
+    /// The shard of a reference table is 0. `counted` is what the catalog says about the shard.
+    /// `as_of_us` is the time, in microseconds since 1970, at which the query began, if it leaves
+    /// out rows that had expired by then.
     ///
     /// # Errors
     /// Returns `NOT_FOUND` if the table was dropped. Returns `DATA_LOSS`, with the file, if one of
     /// the segments is missing or damaged, or if the shard does not hold the rows that were
-    /// counted.
-    pub fn segments(
+    /// counted. Returns `DEADLINE_EXCEEDED` if the snapshot is too old.
+    pub(crate) fn rows(
         &self,
         table: TableId,
         shard: u32,
         snapshot: &Snapshot,
         counted: Option<CountedRows<'_>>,
-    ) -> Result<Vec<Arc<Segment>>> {
-        self.0.tombstones.check_table(table)?;
-        let known = self.0.tables.read().get(&table).cloned();
-        match (known, counted) {
-            (Some(known), _) => known.segments(shard, snapshot, counted),
-            (None, Some(counted)) if counted.mismatched_rows(&[]).is_some() => {
+        as_of_us: Option<i64>,
+    ) -> Result<VisibleRows> {
+        self.0.shared.tombstones.check_table(table)?;
+        match (self.known_table(table), counted) {
+            (Some(known), _) => known.rows(shard, snapshot, counted, |shard| {
+                if shard.has_settled_rows() {
+                    self.check_horizon(snapshot, counted)?;
+                }
+                match as_of_us.filter(|_| shard.expired.is_some()) {
+                    Some(as_of_us) => self.check_as_of(as_of_us),
+                    None => Ok(()),
+                }
+            }),
+            (None, Some(counted)) if counted.mismatched_rows(None).is_some() => {
                 // The table may have been dropped meanwhile.
-                self.0.tombstones.check_table(table)?;
-                Err(table::row_mismatch_error(
-                    &format!("shard {shard} of table {table}"),
-                    &format!("{TABLES}/{}/{shard}/{}", table.0, manifest::FILE),
-                    false,
-                    counted.expected,
-                    0,
-                ))
+                self.0.shared.tombstones.check_table(table)?;
+                Err(table::row_mismatch_error(table, shard, counted.expected, 0))
             }
-            (None, _) => Ok(Vec::new()),
+            (None, _) => Ok(VisibleRows::default()),
         }
     }
 
     /// Returns the number of running streams of rows.
     pub(crate) fn running_writes(&self) -> usize {
-        self.0.tombstones.running()
+        self.0.shared.tombstones.running()
     }
 
     /// Registers a running stream of rows of a write. As long as the returned guard lives, an abort
@@ -178,7 +323,7 @@ impl Storage {
     /// # Errors
     /// Returns `CANCELLED` if the write was aborted.
     pub fn begin(&self, write: WriteId) -> Result<RunningWrite> {
-        self.0.tombstones.begin(write)
+        self.0.shared.tombstones.begin(write)
     }
 
     /// Creates the file of a new segment. The file is deleted again unless the segment is
@@ -196,22 +341,55 @@ impl Storage {
     ///
     /// # Errors
     /// Returns `NOT_FOUND` if the table was dropped, `CANCELLED` if the write was aborted, and the
-    /// errors of the file system. After an error, the segments of some shards may have been added.
-    /// Aborting the write removes them.
+    /// errors of the file system. After an error, the segments may have been added. Aborting the
+    /// write removes them.
     pub fn add(&self, table: TableId, segments: Vec<Segment>) -> Result<()> {
-        self.table_to_write(table)?.add(segments)
+        let table = self.table_to_write(table)?;
+        let segments: Segments = segments.into_iter().map(Arc::new).collect();
+        let described = self.0.layouts.unstored(table.id());
+        let (storage, settling) = (self.clone(), Arc::clone(&table));
+        let _arrangement = self.0.arrangement.read();
+        self.0.store.change(
+            move || {
+                let mut delta = table.decide_addition(&segments)?;
+                delta.described.extend(described);
+                Ok((segments, delta))
+            },
+            move |segments, outcome| {
+                storage.note_described(&settling, outcome);
+                let changed: Vec<_> = segments.iter().map(|segment| segment.shard()).collect();
+                settling.settle_addition(segments, outcome);
+                storage.0.changed_shards.note(settling.id(), changed);
+            },
+        )
     }
 
     /// Deletes a table's rows, now or when the last scan of them ends, and refuses rows that come
     /// later. May block.
     ///
     /// # Errors
-    /// Returns the errors of the file system. The table is gone even then. What is left of its
-    /// files is deleted after the next start, when a gateway says that the table was dropped.
+    /// Returns the errors of the file system. Nobody reads or writes the table even then. Its files
+    /// are deleted after the next start, when a gateway says that the table was dropped.
     pub fn drop_table(&self, table: TableId) -> Result<()> {
-        self.0.tombstones.drop_table(table);
-        let removed = self.0.tables.write().remove(&table);
-        removed.map_or(Ok(()), |table| table.delete())
+        self.0.shared.tombstones.drop_table(table);
+        self.0.layouts.forget(table);
+        let _arrangement = self.0.arrangement.write();
+        let Some(table) = self.0.tables.write().remove(&table) else {
+            return Ok(());
+        };
+        let settling = Arc::clone(&table);
+        self.0.store.change_with_ballast(
+            move || {
+                let mut delta = table.decide_removal(&table.all());
+                delta.dropped.push(table.id());
+                Ok(((), delta))
+            },
+            move |(), outcome| {
+                if outcome == Outcome::Made {
+                    settling.forget_all();
+                }
+            },
+        )
     }
 
     /// Deletes the rows of a failed write, and refuses rows that come later. May block.
@@ -219,35 +397,29 @@ impl Storage {
     /// # Errors
     /// Returns the errors of the file system. Some of the rows are then still there.
     pub fn abort_write(&self, write: WriteId) -> Result<()> {
-        self.remove_writes(&BTreeSet::from([write]))
+        self.remove_writes(&WriteSet::of_range(write, write))
     }
 
     /// Deletes what a gateway says is garbage: tables that are not live, and rows of failed writes.
-    /// Also deletes files that no manifest names, if their shard has all counted rows without them.
-    /// May block.
+    /// Also deletes files that the store does not name, if their shard has all counted rows without
+    /// them. May block.
     pub fn collect(&self, question: &Report) -> CollectedGarbage {
         let live = question.live_tables.iter().copied().map(TableId).collect();
         let last = TableId(question.last_table);
-        self.0.tombstones.note_live_tables(live, last);
+        self.0.shared.tombstones.note_live_tables(live, last);
         let mut collected = CollectedGarbage::default();
         let dropped: Vec<TableId> = {
             let tables = self.0.tables.read();
             let ids = tables.keys().copied();
-            ids.filter(|table| self.0.tombstones.check_table(*table).is_err())
+            ids.filter(|table| self.0.shared.tombstones.check_table(*table).is_err())
                 .collect()
         };
         for table in dropped {
             tracing::info!(%table, "deleting the rows of a dropped table");
             collected.failure = self.drop_table(table).err().or(collected.failure);
         }
-        let aborted: BTreeSet<_> = question
-            .aborted_writes
-            .iter()
-            .copied()
-            .map(WriteId)
-            .collect();
-        match self.remove_writes(&aborted) {
-            Ok(()) => collected.writes = aborted.into_iter().collect(),
+        match self.remove_writes(&WriteSet::from_bounds(&question.aborted_bounds)) {
+            Ok(()) => collected.deleted_through = Some(question.last_abort),
             Err(error) => collected.failure = Some(error),
         }
         if let Some(snapshot) = &question.snapshot {
@@ -259,40 +431,115 @@ impl Storage {
         collected
     }
 
-    /// Returns shards with files that no manifest names, up to a maximum number. These files may or
-    /// may not be garbage.
+    /// Returns the largest number of committed writes that this worker has heard of.
+    pub fn heard_commits(&self) -> u64 {
+        self.0.store.heard_commits()
+    }
+
+    /// Notes how many writes a gateway has committed. The number becomes durable with the next
+    /// change of the store.
+    pub(crate) fn hear_commits(&self, commits: u64) {
+        self.0.store.hear_commits(commits);
+    }
+
+    /// Makes the number of committed writes durable. May block.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub(crate) fn record_commits(&self) -> Result<()> {
+        self.0.store.record_commits()
+    }
+
+    /// Replaces the number of committed writes by that of a catalog that was recovered. May block.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub(crate) fn reset_commits(&self, commits: u64) -> Result<()> {
+        self.0.store.reset_commits(commits)
+    }
+
+    /// Writes a small file without which the worker does not serve. On a full disk, this may use
+    /// the space that the store keeps for that. May block.
+    ///
+    /// # Errors
+    /// Returns the errors of `write`.
+    pub(crate) fn write_with_ballast<T>(&self, write: impl Fn() -> Result<T>) -> Result<T> {
+        self.0.store.write_with_ballast(write)
+    }
+
+    /// Returns shards with files that the store does not name, up to a maximum number. These files
+    /// may or may not be garbage.
     pub fn unproven(&self) -> Vec<ShardName> {
-        let tables: Vec<_> = self.0.tables.read().values().cloned().collect();
+        let tables = self.tables();
         let unproven = tables.iter().flat_map(|table| {
-            let table_id = table.directory().table().0;
+            let table_id = table.id().0;
             let shards = table.unproven().into_iter();
             shards.map(move |shard| ShardName { table_id, shard })
         });
         unproven.take(MOST_UNPROVEN).collect()
     }
 
-    /// Moves the rows of write `from` and of all later writes to a directory that nobody reads, and
-    /// returns the number of rows. `incarnation` is the incarnation of the catalog that does not
-    /// have these rows. May block.
+    /// Moves the rows of these writes, and of write `from` and all later ones, to a directory that
+    /// nobody reads, and returns the number of rows. `incarnation` is the incarnation of the
+    /// catalog that does not have these rows. May block.
     ///
     /// # Errors
     /// Returns the errors of the file system. Some of the rows are then still there.
-    pub fn set_aside(&self, from: WriteId, incarnation: u32) -> Result<u64> {
+    pub fn set_aside(&self, writes: &WriteSet, from: WriteId, incarnation: u32) -> Result<u64> {
+        let mut writes = writes.clone();
+        writes.insert_range(from, WriteId(u64::MAX));
+        let lost_writes = writes.clone();
+        let _arrangement = self.0.arrangement.write();
+        let horizon = self.lower_horizon(&writes);
+        let in_log = self.0.shared.log_use.of(&writes);
         let lost = LostDirectory::new(&self.0.data_dir, incarnation);
-        let tables: Vec<_> = self.0.tables.read().values().cloned().collect();
-        let mut rows = 0;
+        let tables = self.tables();
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        let deciding = tables.clone();
+        self.0.store.change_with_ballast(
+            move || {
+                let mut delta = Delta {
+                    aborted: in_log,
+                    horizon: Some(horizon),
+                    ..Delta::default()
+                };
+                let mut gone = Vec::new();
+                for table in deciding {
+                    let rows = table.keep_lost(&writes, &lost)?;
+                    let removal = table.decide_removal(&rows.segments);
+                    delta.added.extend(removal.added);
+                    let kept = rows.partly.iter().map(|(_, kept)| kept.record());
+                    delta.added.extend(kept.map(|record| (table.id(), record)));
+                    delta.removed.extend(removal.removed);
+                    gone.push((table, rows));
+                }
+                Ok((gone, delta))
+            },
+            move |gone, outcome| {
+                let mut rows = 0;
+                for (table, lost) in gone {
+                    if outcome == Outcome::Made {
+                        rows += table.forget_lost(lost);
+                    }
+                }
+                // The caller waits for the operation, and so for this number.
+                let _ = sender.send(rows);
+            },
+        )?;
+        let mut logged_rows = 0;
         for table in tables {
-            rows += table.set_aside(from, &lost)?;
+            table.delete_orphans_of(&lost_writes)?;
+            logged_rows += table.remove_logged(&lost_writes)?;
         }
-        Ok(rows)
+        self.release_log();
+        Ok(logged_rows + receiver.try_recv().unwrap_or_default())
     }
 
     fn prove(&self, content: &ShardContent, snapshot: &Snapshot) -> Result<()> {
         let Some(ShardName { table_id, shard }) = content.shard else {
             return Ok(());
         };
-        let table = self.0.tables.read().get(&TableId(table_id)).cloned();
-        let Some(table) = table else {
+        let Some(table) = self.known_table(TableId(table_id)) else {
             return Ok(());
         };
         let tally = content.tally.map(Tally);
@@ -303,7 +550,8 @@ impl Storage {
         table.prove(shard, counted)
     }
 
-    /// Returns a list of all segments, ordered by table, shard and write.
+    /// Returns a list of all segments, ordered by table, shard and write, and of the rows that are
+    /// in the log only.
     pub fn list(&self) -> SegmentList {
         let mut list = SegmentList::default();
         self.for_each(|segment| {
@@ -317,22 +565,20 @@ impl Storage {
                 damage: segment.damage().unwrap_or_default().to_owned(),
             });
         });
+        list.segments.extend(self.list_logged());
         list
     }
 
     /// Returns how much is on disk.
     pub fn totals(&self) -> StorageTotals {
-        let mut totals = StorageTotals::default();
-        self.for_each(|segment| {
-            totals.segments += 1;
-            totals.rows += segment.rows();
-            totals.bytes += segment.bytes();
-            totals.damaged += u64::from(segment.is_damaged());
-        });
-        let tables = self.0.tables.read();
-        totals.max_write = tables.values().filter_map(|table| table.max_write()).max();
-        totals.shards = tables.values().map(|table| table.shards()).sum();
-        totals
+        self.0.shared.totals.now()
+    }
+
+    /// Returns the number of segments that are known to be damaged or missing. Visits all segments.
+    pub(crate) fn damaged_segments(&self) -> u64 {
+        let mut damaged = 0;
+        self.for_each(|segment| damaged += u64::from(segment.is_damaged()));
+        damaged
     }
 
     /// Returns all segments that exist now.
@@ -342,25 +588,114 @@ impl Storage {
         all
     }
 
+    /// Opens a data directory with a log of this size, in bytes.
+    #[cfg(test)]
+    pub(crate) fn with_log(data_dir: &Path, log_bytes: u64) -> Self {
+        let disk = Arc::new(volary_node::disk::LocalDisk);
+        Self::open_with_log(data_dir, disk, log_bytes).unwrap()
+    }
+
+    /// Returns the segments of a shard of which the snapshot sees all rows.
+    #[cfg(test)]
+    pub(crate) fn segments(
+        &self,
+        table: TableId,
+        shard: u32,
+        snapshot: &Snapshot,
+        counted: Option<CountedRows<'_>>,
+    ) -> Result<Vec<Arc<Segment>>> {
+        self.rows(table, shard, snapshot, counted, None)
+            .map(|rows| rows.segments)
+    }
+
+    /// Waits until the files of everything that was removed are deleted.
+    #[cfg(test)]
+    pub(crate) fn await_deletions(&self) {
+        self.0.reclaimer.wait();
+    }
+
+    /// Learns the columns and keys of a table. They never change.
+    pub(crate) fn note_table(&self, table: &TableDescription) {
+        self.0.layouts.note(table);
+    }
+
+    fn note_described(&self, table: &Table, outcome: Outcome) {
+        if outcome == Outcome::Made {
+            self.0.layouts.mark_stored(table.id());
+        }
+    }
+
+    fn known_table(&self, id: TableId) -> Option<Arc<Table>> {
+        self.0.tables.read().get(&id).cloned()
+    }
+
+    fn tables(&self) -> Vec<Arc<Table>> {
+        self.0.tables.read().values().cloned().collect()
+    }
+
     fn for_each(&self, mut visit: impl FnMut(&Arc<Segment>)) {
-        let tables: Vec<_> = self.0.tables.read().values().cloned().collect();
-        for table in tables {
+        for table in self.tables() {
             table.for_each(&mut visit);
         }
     }
 
-    fn remove_writes(&self, writes: &BTreeSet<WriteId>) -> Result<()> {
+    fn remove_writes(&self, writes: &WriteSet) -> Result<()> {
         if writes.is_empty() {
             return Ok(());
         }
         // The abort is noted first. From here on, what a running write adds is refused.
-        self.0.tombstones.abort_writes(writes);
-        let tables: Vec<_> = self.0.tables.read().values().cloned().collect();
-        let mut result = Ok(());
-        for table in tables {
-            result = result.and(table.remove_writes(writes));
+        self.0.shared.tombstones.abort_writes(writes);
+        let removed = self.remove_aborted(writes);
+        self.release_log();
+        match removed {
+            // The ballast was too small for the transaction that would free space, or others have
+            // filled it. By now, the files of the writes are deleted.
+            Err(error) if error.code() == ErrorCode::ResourceExhausted => {
+                self.remove_aborted(writes)
+            }
+            removed => removed,
         }
-        result
+    }
+
+    fn remove_aborted(&self, writes: &WriteSet) -> Result<()> {
+        let writes = writes.clone();
+        let in_log = self.0.shared.log_use.of(&writes);
+        // The tables are listed when the operation is decided: a write that is settled before may
+        // have made another one.
+        let tables = Arc::clone(&self.0.tables);
+        self.0.store.change_with_ballast(
+            move || {
+                let tables: Vec<_> = tables.read().values().cloned().collect();
+                // A restart must not bring rows back that the log still has.
+                let mut delta = Delta {
+                    aborted: in_log,
+                    ..Delta::default()
+                };
+                let mut gone = Vec::new();
+                for table in tables {
+                    table.remove_logged(&writes)?;
+                    let (segments, orphans) = table.take_aborted(&writes);
+                    table.delete_orphans(&orphans)?;
+                    let removal = table.decide_removal(&segments);
+                    delta.added.extend(removal.added);
+                    delta.removed.extend(removal.removed);
+                    gone.push((table, segments));
+                }
+                Ok((gone, delta))
+            },
+            move |gone, outcome| {
+                for (table, segments) in gone {
+                    match outcome {
+                        Outcome::Made => table.forget(&segments),
+                        Outcome::NotMade(ErrorCode::ResourceExhausted) => {
+                            segments.iter().for_each(|segment| segment.delete_early());
+                        }
+                        // They stay known until the store has forgotten them for certain.
+                        Outcome::NotMade(_) | Outcome::Unknown => {}
+                    }
+                }
+            },
+        )
     }
 
     /// Returns the table. A table that is not known yet becomes known with its first rows.
@@ -368,13 +703,24 @@ impl Storage {
         // The lock is held for the check and the insertion. A table that is dropped meanwhile is
         // either refused here, or removed from the map afterwards.
         let mut tables = self.0.tables.write();
-        self.0.tombstones.check_table(id)?;
+        self.0.shared.tombstones.check_table(id)?;
         let table = tables.entry(id).or_insert_with(|| {
             let (root, disk) = (self.0.data_dir.join(TABLES), Arc::clone(&self.0.disk));
-            let directory = Arc::new(TableDirectory::new(&root, id, disk));
-            let tombstones = Arc::clone(&self.0.tombstones);
-            Arc::new(Table::new(directory, BTreeMap::new(), tombstones))
+            let directory = TableDirectory::new(&root, id, disk, self.0.reclaimer.clone());
+            Arc::new(Table::new(
+                Arc::new(directory),
+                BTreeMap::new(),
+                &self.0.shared,
+            ))
         });
         Ok(Arc::clone(table))
+    }
+}
+
+/// Returns the size of a log whose files have about this size together, in bytes.
+fn log_size(bytes: u64) -> LogSize {
+    LogSize {
+        file_bytes: LOG_FILE_BYTES,
+        bytes: bytes.max(2 * LOG_FILE_BYTES),
     }
 }

@@ -6,6 +6,8 @@ use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::tally::Tally;
 
+use super::logged::LoggedRows;
+use super::record::SettledRows;
 use super::segment::Segment;
 
 /// Segments, ordered by write.
@@ -14,28 +16,38 @@ pub(super) type Segments = Vec<Arc<Segment>>;
 /// What the worker has of a shard.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// The segments that the manifest names.
+    /// The segments that the store names.
     pub(super) segments: Segments,
-    /// Files of segments that no manifest names. They were found when the worker started. Either a
-    /// crash left them, or they were named by a manifest that is lost.
+    /// The rows that are in the log and in no segment yet.
+    pub(super) logged: LoggedRows,
+    /// The rows that have expired and were deleted. The catalog still counts them, and every query
+    /// sees their writes.
+    pub(super) expired: Option<SettledRows>,
+    /// Files of segments that the store does not name. They were found when the worker started.
+    /// Either a crash left them, or they were named by a newer state of the store that is lost.
     pub(super) orphans: Vec<Orphan>,
     /// The reason why no rows may be added to the shard; `None` if there is no such reason.
     pub(super) fault: Option<Fault>,
 }
 
-/// The reason why no rows may be added to a shard. A shard with a damaged manifest is not read
-/// either.
-#[derive(Debug, Clone)]
+impl Shard {
+    /// Returns whether the writes of some rows are not listed any more.
+    pub(super) fn has_settled_rows(&self) -> bool {
+        let mut segments = self.segments.iter();
+        self.expired.is_some() || segments.any(|segment| segment.by_write().settled().is_some())
+    }
+}
+
+/// The reason why no rows may be added to a shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The manifest cannot be read. The text is that of the error.
-    Damaged(String),
-    /// There are files of segments, but no manifest.
-    NoManifest,
+    /// There are files of segments, but the store names none of them.
+    NothingNamed,
     /// The rows here are not those that the catalog has counted. The text is that of the error.
     RowMismatch(String),
 }
 
-/// A file of a segment that no manifest names.
+/// A file of a segment that the store does not name.
 #[derive(Debug, Clone)]
 pub(super) struct Orphan {
     pub(super) path: PathBuf,
@@ -44,7 +56,7 @@ pub(super) struct Orphan {
 
 /// The committed rows of a shard, as the catalog has counted them.
 #[derive(Debug, Clone, Copy)]
-pub struct CountedRows<'a> {
+pub(crate) struct CountedRows<'a> {
     /// The number or the tally of the rows.
     pub expected: ExpectedRows,
     /// The writes whose rows were counted.
@@ -52,19 +64,30 @@ pub struct CountedRows<'a> {
 }
 
 impl CountedRows<'_> {
-    /// Compares the segments with the rows that the catalog has counted. If they differ, returns
-    /// how many rows the segments have of the counted writes.
-    pub(super) fn mismatched_rows(&self, segments: &[Arc<Segment>]) -> Option<u64> {
-        let seen = segments
-            .iter()
-            .filter(|segment| self.counted_writes.sees(segment.write()));
-        let rows: u64 = seen.clone().map(|segment| segment.rows()).sum();
+    /// Compares a shard with the rows that the catalog has counted. If they differ, returns how
+    /// many rows the shard has of the counted writes.
+    pub(super) fn mismatched_rows(&self, shard: Option<&Shard>) -> Option<u64> {
+        let mut rows = 0;
+        let mut tally = Tally::default();
+        if let Some(shard) = shard {
+            for segment in &shard.segments {
+                let (segment_rows, segment_tally) = segment.by_write().counted(self.counted_writes);
+                rows += segment_rows;
+                tally.add_all(segment_tally);
+            }
+            if let Some(expired) = shard.expired {
+                rows += expired.rows;
+                tally.add_all(expired.tally);
+            }
+            let logged = shard.logged.runs();
+            for run in logged.filter(|run| self.counted_writes.sees(run.write)) {
+                rows += run.rows as u64;
+                tally.add(run.write, run.rows as u64);
+            }
+        }
         let is_equal = match self.expected {
             ExpectedRows::Rows(expected) => rows == expected,
-            ExpectedRows::Tally(expected) => {
-                let writes = seen.map(|segment| (segment.write(), segment.rows()));
-                writes.collect::<Tally>() == expected
-            }
+            ExpectedRows::Tally(expected) => tally == expected,
         };
         (!is_equal).then_some(rows)
     }

@@ -1,6 +1,6 @@
-//! A start deletes nothing but temporary files. If a manifest is missing, damaged or too old, files
-//! that are the only copy of acknowledged rows look like garbage. A file that no manifest names is
-//! kept as an orphan, until the gateway says what the shard holds.
+//! A start deletes nothing but temporary files. If the store is too old, files that are the only
+//! copy of acknowledged rows look like garbage. A file that the store does not name is kept as an
+//! orphan, until the gateway says what its shard holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -10,106 +10,117 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use volary_flight_proto::ids::TableId;
-use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::disk::SharedDisk;
+use volary_flight_proto::{Error, Result};
 use volary_node::durable;
 
-use super::directory::{DROPPED_FILE, TableDirectory};
-use super::manifest::{self, Manifest};
-use super::segment::{Segment, parse_write_id};
+use super::directory::TableDirectory;
+use super::record::{SegmentRecord, SettledRows};
+use super::segment::{Segment, parse_file};
 use super::shard::{Fault, Orphan, Shard};
-use super::table::Table;
-use super::tombstones::Tombstones;
 
-/// Name of the file that `durable::replace_file` writes first, and that then takes the place of the
-/// manifest.
-const TEMPORARY_FILE: &str = "manifest.tmp";
+/// Names of files that earlier releases had beside segments, and that are not needed any more.
+const FORMER_FILES: [&str; 3] = ["manifest.json", "manifest.tmp", "dropped"];
 
-/// Reads the tables below `root`.
-pub(super) fn read_tables(
+/// Adds the tables that have a directory below `root` and no records.
+pub(super) fn with_all_directories(
     root: &Path,
-    disk: &SharedDisk,
-    tombstones: &Arc<Tombstones>,
-) -> Result<BTreeMap<TableId, Arc<Table>>> {
-    let mut tables = BTreeMap::new();
-    for id in numbered_directories(root, &[])? {
-        let id = TableId(id);
-        let directory = Arc::new(TableDirectory::new(root, id, Arc::clone(disk)));
-        let mut shards = BTreeMap::new();
-        for shard in numbered_directories(directory.path(), &[DROPPED_FILE])? {
-            shards.insert(shard, read_shard(&directory, shard)?);
+    mut records: BTreeMap<TableId, Vec<SegmentRecord>>,
+) -> Result<BTreeMap<TableId, Vec<SegmentRecord>>> {
+    let ids = numbered_directories::<u64>(root)?;
+    for name in entries_of(root)? {
+        if !ids.iter().any(|id| name == *id.to_string()) {
+            warn_of_foreign_file(&root.join(name));
         }
-        let table = Table::new(directory, shards, Arc::clone(tombstones));
-        tables.insert(id, Arc::new(table));
     }
-    Ok(tables)
+    for id in ids {
+        records.entry(TableId(id)).or_default();
+    }
+    Ok(records)
 }
 
-fn read_shard(directory: &Arc<TableDirectory>, shard: u32) -> Result<Shard> {
-    let path = directory.shard_path(shard);
-    let (entries, mut fault) = match Manifest::read(&path, directory.table(), shard) {
-        Ok(Some(manifest)) => (manifest.segments, None),
-        Ok(None) => (Vec::new(), Some(Fault::NoManifest)),
-        Err(error) if error.code() == ErrorCode::DataLoss => {
-            tracing::error!(%error, "a manifest is damaged: queries that need its shard will fail");
-            let damaged = Fault::Damaged(error.message().to_owned());
-            (Vec::new(), Some(damaged))
-        }
-        // Either a newer release wrote the manifest, or the disk fails. The worker must not start
-        // without the manifest.
-        Err(error) => return Err(error),
-    };
-    let named: BTreeSet<OsString> = entries
-        .iter()
-        .map(|entry| entry.file.clone().into())
-        .collect();
-    let mut orphans = Vec::new();
-    for name in entries_of(&path)? {
-        if named.contains(&name) || name == manifest::FILE {
+/// Builds the shards of a table from their records, from the rows that have expired, and from the
+/// files in the table's directory.
+pub(super) fn read_shards(
+    directory: &Arc<TableDirectory>,
+    records: Vec<SegmentRecord>,
+    expired: BTreeMap<u32, SettledRows>,
+) -> Result<BTreeMap<u32, Shard>> {
+    let named: BTreeSet<_> = records.iter().map(|record| record.file.clone()).collect();
+    let mut shards: BTreeMap<u32, Shard> = BTreeMap::new();
+    for record in records {
+        let shard = shards.entry(record.shard).or_default();
+        shard
+            .segments
+            .push(Arc::new(Segment::open(directory, record)));
+    }
+    for shard in shards.values_mut() {
+        shard.segments.sort_by_key(|segment| segment.write());
+    }
+    for file in files_of(directory.path())? {
+        if named.contains(&file) {
             continue;
         }
-        let file = path.join(&name);
-        if name == TEMPORARY_FILE {
-            durable::remove_file(directory.disk(), &file)?;
-        } else if let Some(write) = name.to_str().and_then(parse_write_id) {
-            tracing::info!(file = %file.display(), "keeping a segment that no manifest names until the gateway says which rows its shard has");
-            orphans.push(Orphan { path: file, write });
+        let path = directory.path().join(&file);
+        if let Some((shard, write)) = parse_file(&file) {
+            tracing::info!(file = %path.display(), "keeping a segment that the store does not name until the gateway says which rows its shard has");
+            let orphans = &mut shards.entry(shard).or_default().orphans;
+            orphans.push(Orphan { path, write });
+        } else if path
+            .file_name()
+            .is_some_and(|name| FORMER_FILES.iter().any(|it| name == *it))
+        {
+            durable::remove_file(directory.disk(), &path)?;
         } else {
-            warn_of_foreign_file(&file);
+            warn_of_foreign_file(&path);
         }
     }
-    if orphans.is_empty() && matches!(fault, Some(Fault::NoManifest)) {
-        fault = None; // The directory is empty: a write began and wrote nothing.
+    for (shard, rows) in expired {
+        shards.entry(shard).or_default().expired = Some(rows);
     }
-    let segments = entries
-        .into_iter()
-        .map(|entry| Arc::new(Segment::open(directory, shard, entry)))
-        .collect();
-    Ok(Shard {
-        segments,
-        orphans,
-        fault,
-    })
+    for shard in shards.values_mut() {
+        if shard.segments.is_empty() && shard.expired.is_none() {
+            shard.fault = Some(Fault::NothingNamed);
+        }
+    }
+    Ok(shards)
 }
 
-/// Returns the numbers of the directories whose name is a number. Other entries stay. They are
-/// logged as foreign, except those in `expected_names`.
-fn numbered_directories<T: FromStr + ToString + Ord>(
-    path: &Path,
-    expected_names: &[&str],
-) -> Result<BTreeSet<T>> {
-    let mut numbers = BTreeSet::new();
-    for name in entries_of(path)? {
-        let number = name.to_str().and_then(|name| name.parse::<T>().ok());
-        match number.filter(|number| name == *number.to_string() && path.join(&name).is_dir()) {
-            Some(number) => {
-                numbers.insert(number);
+/// Returns the files in a table's directory, and in its directories of shards, as paths that are
+/// relative to it.
+fn files_of(directory: &Path) -> Result<Vec<String>> {
+    let mut files = Vec::new();
+    if !directory.exists() {
+        return Ok(files);
+    }
+    for name in entries_of(directory)? {
+        let path = directory.join(&name);
+        let Some(name) = name.to_str() else {
+            warn_of_foreign_file(&path);
+            continue;
+        };
+        if !path.is_dir() {
+            files.push(name.to_owned());
+        } else if name.parse::<u32>().is_ok() {
+            for file in entries_of(&path)? {
+                files.push(format!("{name}/{}", file.to_string_lossy()));
             }
-            None if expected_names.iter().any(|other| name == *other) => {}
-            None => warn_of_foreign_file(&path.join(&name)),
+        } else {
+            warn_of_foreign_file(&path);
         }
     }
-    Ok(numbers)
+    Ok(files)
+}
+
+/// Returns the numbers of the directories whose name is a number. Other entries are left alone.
+pub(super) fn numbered_directories<T: FromStr + ToString + Ord>(
+    path: &Path,
+) -> Result<BTreeSet<T>> {
+    let entries = entries_of(path)?.into_iter();
+    let numbers = entries.filter_map(|name| {
+        let number = name.to_str()?.parse::<T>().ok()?;
+        (name == *number.to_string() && path.join(&name).is_dir()).then_some(number)
+    });
+    Ok(numbers.collect())
 }
 
 fn warn_of_foreign_file(path: &Path) {

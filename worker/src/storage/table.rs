@@ -1,30 +1,111 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
+use arrow::array::RecordBatch;
 use parking_lot::{Mutex, RwLock};
 use volary_flight_proto::fragment::ExpectedRows;
-use volary_flight_proto::ids::WriteId;
+use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::write_set::WriteSet;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::durable;
 
 use super::directory::TableDirectory;
+use super::log_use::LogUse;
+use super::logged::Run;
 use super::lost::LostDirectory;
-use super::manifest::{self, Manifest};
+use super::record::SettledRows;
 use super::segment::Segment;
+use super::segment_rows::{SegmentRows, Visibility};
 use super::shard::{CountedRows, Fault, Orphan, Segments, Shard};
+use super::store::{self, Delta, Outcome};
 use super::tombstones::Tombstones;
+use super::totals::Totals;
+use super::write_column::read_writes;
 
-/// Number of manifests that are replaced at the same time. Each replacement waits for the disk, and
-/// the disk makes several durable at once.
-const MANIFESTS_AT_ONCE: usize = 8;
+/// What all tables share.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shared {
+    pub(super) tombstones: Arc<Tombstones>,
+    pub(super) totals: Arc<Totals>,
+    pub(super) log_use: Arc<LogUse>,
+}
 
+impl Shared {
+    /// Creates what all tables share. The log begins with the file `log_floor`.
+    pub(super) fn new(log_floor: &Arc<AtomicU64>) -> Self {
+        Self {
+            log_use: Arc::new(LogUse::new(log_floor)),
+            ..Self::default()
+        }
+    }
+}
+
+/// The rows of a shard that a snapshot sees.
+#[derive(Debug, Default)]
+pub(crate) struct VisibleRows {
+    /// The segments of which all rows are visible, ordered by write.
+    pub(crate) segments: Segments,
+    /// The segments of which some rows are visible. A [`WRITE_COLUMN`](super::WRITE_COLUMN) tells
+    /// which.
+    pub(crate) partly: Segments,
+    /// The rows that are in no segment yet, with the columns of segments.
+    pub(crate) logged: Vec<RecordBatch>,
+}
+
+impl VisibleRows {
+    fn of(shard: &Shard, snapshot: &Snapshot) -> Result<Self> {
+        let mut rows = Self {
+            logged: shard.logged.visible(snapshot)?,
+            ..Self::default()
+        };
+        for segment in &shard.segments {
+            let visible = match segment.by_write().visibility(snapshot) {
+                Visibility::None => continue,
+                Visibility::Some => &mut rows.partly,
+                Visibility::All => &mut rows.segments,
+            };
+            segment.check()?;
+            visible.push(Arc::clone(segment));
+        }
+        Ok(rows)
+    }
+}
+
+/// New segments with the rows of others, or with rows of the log.
+#[derive(Debug)]
+pub(super) struct Replacement {
+    /// The segments that go. There are none if the rows were in the log.
+    pub(super) old: Segments,
+    /// The segments that come.
+    pub(super) new: Segments,
+    /// The rows that have expired, and that the new segments do not have.
+    pub(super) expired: Option<SettledRows>,
+}
+
+/// Segments, each with another one of the same file that takes its place.
+pub(super) type Changed = Vec<(Arc<Segment>, Arc<Segment>)>;
+
+/// Segments with rows that belong to another history of writes than the catalog's.
+#[derive(Debug, Default)]
+pub(super) struct LostRows {
+    /// The segments with such rows only.
+    pub(super) segments: Segments,
+    /// The segments that have other rows, too, and what is left of them.
+    pub(super) partly: Changed,
+}
+
+/// The shards of one table. Segments are changed only by operations of the
+/// [`store`](super::store), which decides and settles them one after another.
 #[derive(Debug)]
 pub(super) struct Table {
     directory: Arc<TableDirectory>,
     tombstones: Arc<Tombstones>,
-    /// Lock that is held while manifests are replaced.
-    manifest_lock: Mutex<()>,
+    totals: Arc<Totals>,
+    log_use: Arc<LogUse>,
+    /// The replacements of which it is unknown whether the store has made them.
+    uncertain: Mutex<Vec<Replacement>>,
     /// The shards. Their lock is held for moments only.
     shards: RwLock<BTreeMap<u32, Shard>>,
 }
@@ -33,52 +114,72 @@ impl Table {
     pub(super) fn new(
         directory: Arc<TableDirectory>,
         shards: BTreeMap<u32, Shard>,
-        tombstones: Arc<Tombstones>,
+        shared: &Shared,
     ) -> Self {
+        let Shared {
+            tombstones, totals, ..
+        } = shared.clone();
+        for shard in shards.values() {
+            totals.add_expired(shard.expired.map_or(0, |expired| expired.rows));
+            shard
+                .segments
+                .iter()
+                .for_each(|segment| totals.add(segment));
+            shard
+                .orphans
+                .iter()
+                .for_each(|orphan| totals.add_orphan(orphan.write));
+        }
+        totals.add_shards(shards.len());
         Self {
             directory,
             tombstones,
-            manifest_lock: Mutex::new(()),
+            totals,
+            log_use: Arc::clone(&shared.log_use),
+            uncertain: Mutex::default(),
             shards: RwLock::new(shards),
         }
+    }
+
+    pub(super) fn id(&self) -> TableId {
+        self.directory.table()
     }
 
     pub(super) fn directory(&self) -> &Arc<TableDirectory> {
         &self.directory
     }
 
-    pub(super) fn segments(
+    /// Returns the rows of a shard that the snapshot sees. `check` refuses queries that are too old
+    /// for the state of the shard.
+    pub(super) fn rows(
         &self,
         shard: u32,
         snapshot: &Snapshot,
         counted: Option<CountedRows<'_>>,
-    ) -> Result<Segments> {
+        check: impl FnOnce(&Shard) -> Result<()>,
+    ) -> Result<VisibleRows> {
         let was_faulty;
         let visible = {
             let shards = self.shards.read();
             let known = shards.get(&shard);
             was_faulty = known.is_some_and(|known| known.fault.is_some());
-            if let Some(Fault::Damaged(damage)) = known.and_then(|known| known.fault.as_ref()) {
-                return Err(self.damage_error(shard, damage));
-            }
-            let segments = known.map_or(&[][..], |known| &known.segments);
-            match counted.and_then(|counted| Some((counted, counted.mismatched_rows(segments)?))) {
+            known.map_or(Ok(()), check)?;
+            match counted.and_then(|counted| Some((counted, counted.mismatched_rows(known)?))) {
                 Some((counted, rows)) => Err((counted, rows)),
-                None => Ok(segments
-                    .iter()
-                    .filter(|segment| snapshot.sees(segment.write()))
-                    .map(|segment| segment.check().map(|()| Arc::clone(segment)))
-                    .collect::<Result<_>>()?),
+                None => Ok(known.map_or_else(
+                    || Ok(VisibleRows::default()),
+                    |known| VisibleRows::of(known, snapshot),
+                )?),
             }
         };
         if was_faulty && counted.is_some() && visible.is_ok() {
             self.clear_row_mismatch(shard);
         }
         match visible {
-            Ok(segments) => Ok(segments),
+            Ok(rows) => Ok(rows),
             Err((counted, rows)) => {
                 // The table may have been dropped meanwhile.
-                self.tombstones.check_table(self.directory.table())?;
+                self.tombstones.check_table(self.id())?;
                 Err(self.note_row_mismatch(shard, counted, rows))
             }
         }
@@ -90,21 +191,6 @@ impl Table {
         }
     }
 
-    /// Returns the number of shards that have ever had rows.
-    pub(super) fn shards(&self) -> u64 {
-        self.shards.read().len() as u64
-    }
-
-    /// Returns the highest write that has a file.
-    pub(super) fn max_write(&self) -> Option<WriteId> {
-        let shards = self.shards.read();
-        let writes = shards.values().flat_map(|shard| {
-            let named = shard.segments.iter().map(|segment| segment.write());
-            named.chain(shard.orphans.iter().map(|orphan| orphan.write))
-        });
-        writes.max()
-    }
-
     /// Returns the shards with files that may be garbage.
     pub(super) fn unproven(&self) -> Vec<u32> {
         let shards = self.shards.read();
@@ -112,82 +198,462 @@ impl Table {
         unproven.map(|(shard, _)| *shard).collect()
     }
 
-    pub(super) fn add(&self, segments: Vec<Segment>) -> Result<()> {
-        let mut added: BTreeMap<u32, Segments> = BTreeMap::new();
+    /// Decides to add segments, whose files are durable.
+    pub(super) fn decide_addition(&self, segments: &[Arc<Segment>]) -> Result<Delta> {
+        self.check_shards(segments.iter().map(|segment| segment.shard()))?;
         for segment in segments {
-            added
-                .entry(segment.shard())
-                .or_default()
-                .push(Arc::new(segment));
-        }
-        let _writer = self.manifest_lock.lock();
-        self.tombstones.check_table(self.directory.table())?;
-        for segment in added.values().flatten() {
             self.tombstones.check_write(segment.write())?;
         }
-        let changes: Vec<(u32, Segments)> = {
-            let shards = self.shards.read();
-            let add_known = |(shard, mut new): (u32, Segments)| {
-                if let Some(known) = shards.get(&shard) {
-                    self.check_fault(shard, known)?;
-                    new.extend(known.segments.iter().cloned());
-                }
-                // The sort is stable: the segments of a write keep their order.
-                new.sort_by_key(|segment| segment.write());
-                Ok((shard, new))
-            };
-            added.into_iter().map(add_known).collect::<Result<_>>()?
-        };
-        self.directory
-            .sync_shards(changes.iter().map(|(shard, _)| *shard))?;
-        for_each_concurrently(&changes, |(shard, segments)| self.replace(*shard, segments))
+        let mut delta = self.decide_removal(&[]);
+        let records = segments.iter().map(|segment| (self.id(), segment.record()));
+        delta.added.extend(records);
+        delta.directories.push(Arc::clone(&self.directory));
+        Ok(delta)
     }
 
-    /// Removes the rows of aborted writes.
-    pub(super) fn remove_writes(&self, writes: &BTreeSet<WriteId>) -> Result<()> {
-        let _writer = self.manifest_lock.lock();
-        let mut orphans = Vec::new();
-        let mut removed = Vec::new();
-        let mut changes = Vec::new();
-        for (shard, known) in self.shards.write().iter_mut() {
-            let is_aborted_orphan = |orphan: &mut Orphan| writes.contains(&orphan.write);
-            orphans.extend(known.orphans.extract_if(.., is_aborted_orphan));
-            let is_aborted_segment = |segment: &&Arc<Segment>| writes.contains(&segment.write());
-            let (gone, kept): (Vec<_>, Vec<_>) =
-                known.segments.iter().partition(is_aborted_segment);
-            if !gone.is_empty() {
-                removed.extend(gone.into_iter().cloned());
-                changes.push((*shard, kept.into_iter().cloned().collect::<Segments>()));
+    /// Decides to remove segments. What the store may have made of earlier replacements is undone:
+    /// their old segments are those that are read.
+    pub(super) fn decide_removal(&self, segments: &[Arc<Segment>]) -> Delta {
+        let mut delta = Delta::default();
+        let file = |segment: &Arc<Segment>| (self.id(), segment.name().to_owned());
+        for uncertain in self.uncertain.lock().iter() {
+            let old = uncertain.old.iter();
+            delta
+                .added
+                .extend(old.map(|segment| (self.id(), segment.record())));
+            delta.removed.extend(uncertain.new.iter().map(file));
+            if uncertain.expired.is_some() {
+                let shards = self.shards.read();
+                let shard = uncertain.old.first().map_or(0, |segment| segment.shard());
+                let expired = shards.get(&shard).and_then(|known| known.expired);
+                delta.expired.push(((self.id(), shard), expired));
             }
         }
-        let deleted = self.delete_orphans(&orphans);
-        let replace = |(shard, segments): &(u32, Segments)| self.replace(*shard, segments);
-        let replaced = match for_each_concurrently(&changes, replace) {
-            // A full disk has no room for the manifests that would free space. So the files are
-            // deleted first.
-            Err(error) if error.code() == ErrorCode::ResourceExhausted => {
-                removed.iter().for_each(|segment| segment.delete_early());
-                for_each_concurrently(&changes, replace)
-            }
-            replaced => replaced,
-        };
-        deleted.and(replaced)
+        delta.removed.extend(segments.iter().map(file));
+        delta
     }
 
-    /// Compares a shard with what the catalog has counted. If they are equal, the files that no
-    /// manifest names are garbage, and are deleted. This holds only for files of writes that the
-    /// catalog has counted, or would have counted.
+    /// Decides to replace segments of a shard by others with the same rows.
+    ///
+    /// # Errors
+    /// Returns `NOT_FOUND` if the table was dropped, `CANCELLED` if some of the segments are not
+    /// there any more, and the errors for a shard with a fault.
+    pub(super) fn decide_replacement(&self, replacement: &Replacement) -> Result<Delta> {
+        let Replacement { old, new, expired } = replacement;
+        self.check_shards(old.iter().chain(new).map(|segment| segment.shard()))?;
+        {
+            let shards = self.shards.read();
+            let is_here = |segment: &Arc<Segment>| {
+                let known = shards.get(&segment.shard());
+                known.is_some_and(|known| known.segments.iter().any(|it| Arc::ptr_eq(it, segment)))
+            };
+            if !old.iter().all(is_here) {
+                return Err(Error::new(
+                    ErrorCode::Cancelled,
+                    format!(
+                        "segments of table {} were removed while they were merged",
+                        self.id()
+                    ),
+                ));
+            }
+        }
+        let mut delta = self.decide_removal(old);
+        let records = new.iter().map(|segment| (self.id(), segment.record()));
+        delta.added.extend(records);
+        delta.directories.push(Arc::clone(&self.directory));
+        if let (Some(expired), Some(segment)) = (expired, old.first()) {
+            let shard = segment.shard();
+            let shards = self.shards.read();
+            let before = shards.get(&shard).and_then(|known| known.expired);
+            let all = SettledRows::sum(before.into_iter().chain([*expired]));
+            delta.expired.push(((self.id(), shard), all));
+        }
+        Ok(delta)
+    }
+
+    /// Learns what became of a replacement.
+    pub(super) fn settle_replacement(&self, replacement: Replacement, outcome: Outcome) {
+        self.settle_uncertain(outcome);
+        let Replacement { old, new, expired } = replacement;
+        match outcome {
+            // The new files are deleted with their segments.
+            Outcome::NotMade(_) => {}
+            Outcome::Unknown => {
+                new.iter().for_each(|segment| segment.mark_named());
+                let uncertain = Replacement { old, new, expired };
+                self.uncertain.lock().push(uncertain);
+            }
+            Outcome::Made => {
+                let mut shards = self.shards.write();
+                for segment in new {
+                    segment.mark_named();
+                    self.totals.add(&segment);
+                    let known = shards.entry(segment.shard()).or_default();
+                    known.segments.push(segment);
+                    known.segments.sort_by_key(|segment| segment.write());
+                }
+                if let (Some(expired), Some(segment)) = (expired, old.first()) {
+                    let known = shards.entry(segment.shard()).or_default();
+                    self.totals.add_expired(expired.rows);
+                    known.expired = SettledRows::sum(known.expired.into_iter().chain([expired]));
+                }
+                self.remove_from(&mut shards, &old);
+            }
+        }
+    }
+
+    /// Learns what became of a change. If it was made, earlier replacements were not.
+    fn settle_uncertain(&self, outcome: Outcome) {
+        if outcome == Outcome::Made {
+            let mut uncertain = self.uncertain.lock();
+            let new = uncertain.drain(..).flat_map(|replacement| replacement.new);
+            new.for_each(|segment| segment.mark_garbage());
+        }
+    }
+
+    /// Learns what became of an addition.
+    pub(super) fn settle_addition(&self, segments: Vec<Arc<Segment>>, outcome: Outcome) {
+        self.settle_uncertain(outcome);
+        if matches!(outcome, Outcome::NotMade(_)) {
+            return; // The files are deleted with the segments.
+        }
+        // If it is unknown whether the store names the files, they are kept, and an abort of their
+        // write finds them.
+        let mut shards = self.shards.write();
+        let mut changed = BTreeSet::new();
+        for segment in segments {
+            segment.mark_named();
+            self.totals.add(&segment);
+            changed.insert(segment.shard());
+            let is_new = !shards.contains_key(&segment.shard());
+            self.totals.add_shards(usize::from(is_new));
+            let known = shards.entry(segment.shard()).or_default();
+            known.segments.push(segment);
+        }
+        for shard in changed {
+            if let Some(known) = shards.get_mut(&shard) {
+                // The sort is stable: the segments of a write keep their order.
+                known.segments.sort_by_key(|segment| segment.write());
+            }
+        }
+    }
+
+    /// Adds rows of a write that are durable in a file of the log. `shards` are the rows of each
+    /// shard, which take `bytes` together.
+    ///
+    /// # Errors
+    /// Returns `NOT_FOUND` if the table was dropped, and `CANCELLED` if the write was aborted.
+    pub(super) fn add_logged(
+        &self,
+        write: WriteId,
+        file: u64,
+        bytes: u64,
+        shards: Vec<(u32, RecordBatch)>,
+    ) -> Result<()> {
+        // An abort or a drop is noted before this lock is taken to remove rows. So either it is
+        // seen here, or it finds these rows.
+        let mut known = self.shards.write();
+        self.tombstones.check_table(self.id())?;
+        self.tombstones.check_write(write)?;
+        let rows = shards.iter().map(|(_, rows)| rows.num_rows() as u64).sum();
+        self.log_use.add(file, rows, bytes);
+        self.totals.add_logged(rows, write);
+        for (shard, rows) in shards {
+            let is_new = !known.contains_key(&shard);
+            self.totals.add_shards(usize::from(is_new));
+            known
+                .entry(shard)
+                .or_default()
+                .logged
+                .push(rows, write, file)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses rows for shards that cannot take any.
+    ///
+    /// # Errors
+    /// Returns `NOT_FOUND` if the table was dropped, and `DATA_LOSS` or `UNAVAILABLE` for a shard
+    /// with a fault.
+    pub(super) fn check_shards(&self, shards: impl Iterator<Item = u32>) -> Result<()> {
+        self.tombstones.check_table(self.id())?;
+        let known = self.shards.read();
+        for shard in shards {
+            if let Some(fault) = known.get(&shard).and_then(|it| it.fault.as_ref()) {
+                return Err(self.fault_error(shard, fault));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the rows of each shard that are in no segment yet, and that the snapshot sees, with
+    /// their writes.
+    pub(super) fn logged(&self, snapshot: &Snapshot) -> Result<Vec<UnflushedShard>> {
+        let mut unflushed = Vec::new();
+        for (shard, known) in self.shards.read().iter() {
+            let rows = known.logged.of(|write| snapshot.sees(write))?;
+            if !rows.is_empty() {
+                unflushed.push(UnflushedShard {
+                    shard: *shard,
+                    rows,
+                });
+            }
+        }
+        Ok(unflushed)
+    }
+
+    /// Returns the segments of a shard that may be merged: the snapshot sees all of their rows, and
+    /// no row of their writes is in the log only. Otherwise a restart could not tell which rows of
+    /// the log the merged segment has.
+    pub(super) fn mergeable(&self, shard: u32, committed: &Snapshot) -> Segments {
+        let shards = self.shards.read();
+        let Some(known) = shards.get(&shard).filter(|known| known.fault.is_none()) else {
+            return Segments::new();
+        };
+        let logged: WriteSet = known.logged.runs().map(|run| run.write).collect();
+        let is_logged = |segment: &Segment| {
+            !logged.is_empty() && segment.writes().any(|(write, _)| logged.contains(write))
+        };
+        let mergeable = known.segments.iter().filter(|segment| {
+            !segment.is_damaged()
+                && segment.by_write().are_committed(committed)
+                && !is_logged(segment)
+        });
+        mergeable.cloned().collect()
+    }
+
+    /// Returns the number of writes that are listed for the segments of a shard.
+    pub(super) fn listed_writes(&self, shard: u32) -> usize {
+        let shards = self.shards.read();
+        let segments = shards.get(&shard).map_or(&[][..], |known| &known.segments);
+        segments
+            .iter()
+            .map(|segment| segment.by_write().listed().len())
+            .sum()
+    }
+
+    /// Returns segments of a shard whose rows can be settled, with what they become.
+    pub(super) fn settle(&self, shard: u32, horizon: &Snapshot, logged: &WriteSet) -> Changed {
+        let shards = self.shards.read();
+        let segments = shards.get(&shard).map_or(&[][..], |known| &known.segments);
+        let settled = segments.iter().filter_map(|segment| {
+            let rows = segment.by_write().settle(horizon, logged)?;
+            Some((Arc::clone(segment), Arc::new(segment.with_rows(rows))))
+        });
+        settled.collect()
+    }
+
+    /// Decides to say something else about the rows of segments.
+    ///
+    /// # Errors
+    /// Returns `NOT_FOUND` if the table was dropped.
+    pub(super) fn decide_changes(&self, changed: &Changed) -> Result<Delta> {
+        self.tombstones.check_table(self.id())?;
+        let records = changed.iter().map(|(_, new)| (self.id(), new.record()));
+        Ok(Delta {
+            added: records.collect(),
+            ..Delta::default()
+        })
+    }
+
+    /// Replaces segments by others of the same files.
+    pub(super) fn change(&self, changed: Changed) {
+        let mut shards = self.shards.write();
+        for (old, new) in changed {
+            let known = shards.get_mut(&old.shard());
+            let segments = known.map(|known| &mut known.segments);
+            let segments = segments.into_iter().flatten();
+            for segment in segments.filter(|segment| Arc::ptr_eq(segment, &old)) {
+                self.totals.remove(&old);
+                self.totals.add(&new);
+                *segment = Arc::clone(&new);
+            }
+        }
+        for known in shards.values_mut() {
+            known.segments.sort_by_key(|segment| segment.write());
+        }
+    }
+
+    /// Returns the sizes of the segments of a shard that are not known to be damaged, in bytes.
+    pub(super) fn sizes_of(&self, shard: u32) -> Vec<u64> {
+        let shards = self.shards.read();
+        let segments = shards.get(&shard).map_or(&[][..], |known| &known.segments);
+        let whole = segments.iter().filter(|segment| !segment.is_damaged());
+        whole.map(|segment| segment.bytes()).collect()
+    }
+
+    /// Returns the largest number of segments of at most this size that a shard has.
+    pub(super) fn most_small_segments(&self, bytes: u64) -> usize {
+        let shards = self.shards.read();
+        let counts = shards.values().map(|shard| {
+            let small = shard.segments.iter().filter(|it| it.bytes() <= bytes);
+            small.count()
+        });
+        counts.max().unwrap_or_default()
+    }
+
+    /// Returns the shards that have segments.
+    pub(super) fn shards(&self) -> Vec<u32> {
+        let shards = self.shards.read();
+        let filled = shards
+            .iter()
+            .filter(|(_, shard)| !shard.segments.is_empty());
+        filled.map(|(shard, _)| *shard).collect()
+    }
+
+    /// Returns whether a segment has rows of several writes, and this write among them. Then it has
+    /// all rows of the write in this shard.
+    pub(super) fn has_flushed(&self, shard: u32, write: WriteId) -> bool {
+        let shards = self.shards.read();
+        let segments = shards.get(&shard).map_or(&[][..], |known| &known.segments);
+        segments.iter().any(|segment| segment.has_flushed(write))
+    }
+
+    /// Returns the number of rows that are in no segment, by shard, write and log file.
+    pub(super) fn logged_runs(&self) -> BTreeMap<(u32, WriteId, u64), u64> {
+        let mut runs = BTreeMap::new();
+        for (shard, known) in self.shards.read().iter() {
+            for run in known.logged.runs() {
+                *runs.entry((*shard, run.write, run.file)).or_default() += run.rows as u64;
+            }
+        }
+        runs
+    }
+
+    /// Returns the oldest file of the log with rows that are in no segment yet.
+    pub(super) fn oldest_log_file(&self) -> Option<u64> {
+        let shards = self.shards.read();
+        let runs = shards.values().flat_map(|shard| shard.logged.runs());
+        runs.map(|run| run.file).min()
+    }
+
+    /// Decides to add segments with rows that are in the log only.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::decide_addition`]. Returns `CANCELLED` if some of the rows are
+    /// not in the log only any more: they were set aside meanwhile.
+    pub(super) fn decide_flush(&self, segments: &[Arc<Segment>]) -> Result<Delta> {
+        for segment in segments {
+            let mut logged: BTreeMap<WriteId, u64> = BTreeMap::new();
+            if let Some(known) = self.shards.read().get(&segment.shard()) {
+                for run in known.logged.runs() {
+                    *logged.entry(run.write).or_default() += run.rows as u64;
+                }
+            }
+            let is_logged = |(write, rows): (WriteId, u64)| logged.get(&write) == Some(&rows);
+            if !segment.writes().all(is_logged) {
+                return Err(Error::new(
+                    ErrorCode::Cancelled,
+                    format!(
+                        "rows of table {} were removed while they were flushed",
+                        self.id()
+                    ),
+                ));
+            }
+        }
+        self.decide_addition(segments)
+    }
+
+    /// Learns what became of segments with rows that were in the log only. These rows are not
+    /// needed in memory any more.
+    pub(super) fn settle_flush(&self, segments: Segments, outcome: Outcome) -> Result<()> {
+        if matches!(outcome, Outcome::NotMade(_)) {
+            return Ok(()); // The files are deleted with the segments.
+        }
+        self.settle_uncertain(outcome);
+        segments.iter().for_each(|segment| segment.mark_named());
+        if outcome == Outcome::Unknown {
+            // The rows stay in memory.
+            self.uncertain.lock().push(Replacement {
+                old: Segments::new(),
+                new: segments,
+                expired: None,
+            });
+            return Ok(());
+        }
+        let mut shards = self.shards.write();
+        let mut result = Ok(());
+        for segment in segments {
+            self.totals.add(&segment);
+            let known = shards.entry(segment.shard()).or_default();
+            let flushed: WriteSet = segment.writes().map(|(write, _)| write).collect();
+            match known.logged.remove(|write| flushed.contains(write)) {
+                Ok(runs) => self.forget_runs(&runs),
+                Err(error) => result = Err(error),
+            }
+            known.segments.push(segment);
+            known.segments.sort_by_key(|segment| segment.write());
+        }
+        result
+    }
+
+    fn forget_runs(&self, runs: &[Run]) {
+        self.log_use.remove(runs);
+        for run in runs {
+            self.totals.remove_logged(run.rows as u64, run.write);
+        }
+    }
+
+    /// Removes the rows of these writes that are in no segment, and returns their number.
+    pub(super) fn remove_logged(&self, writes: &WriteSet) -> Result<u64> {
+        let mut rows = 0;
+        for known in self.shards.write().values_mut() {
+            let runs = known.logged.remove(|write| writes.contains(write))?;
+            self.forget_runs(&runs);
+            rows += runs.iter().map(|run| run.rows as u64).sum::<u64>();
+        }
+        Ok(rows)
+    }
+
+    /// Returns the segments and takes the orphans that belong to these writes.
+    pub(super) fn take_aborted(&self, writes: &WriteSet) -> (Segments, Vec<Orphan>) {
+        let mut segments = Segments::new();
+        let mut orphans = Vec::new();
+        for known in self.shards.write().values_mut() {
+            let is_aborted = |segment: &&Arc<Segment>| writes.contains(segment.write());
+            segments.extend(known.segments.iter().filter(is_aborted).cloned());
+            let taken = known
+                .orphans
+                .extract_if(.., |orphan| writes.contains(orphan.write));
+            orphans.extend(taken.inspect(|orphan| self.totals.remove_orphan(orphan.write)));
+        }
+        (segments, orphans)
+    }
+
+    /// Removes segments, which the store does not name any more. Their files are deleted when
+    /// nobody uses them.
+    pub(super) fn forget(&self, segments: &[Arc<Segment>]) {
+        self.settle_uncertain(Outcome::Made);
+        self.remove_from(&mut self.shards.write(), segments);
+    }
+
+    fn remove_from(&self, shards: &mut BTreeMap<u32, Shard>, segments: &[Arc<Segment>]) {
+        let gone: BTreeSet<_> = segments.iter().map(Arc::as_ptr).collect();
+        let changed: BTreeSet<_> = segments.iter().map(|segment| segment.shard()).collect();
+        for shard in changed {
+            let Some(known) = shards.get_mut(&shard) else {
+                continue;
+            };
+            let removed = known
+                .segments
+                .extract_if(.., |segment| gone.contains(&Arc::as_ptr(segment)));
+            for segment in removed {
+                segment.mark_garbage();
+                self.totals.remove(&segment);
+            }
+        }
+    }
+
+    /// Compares a shard with what the catalog has counted. If they are equal, the files that the
+    /// store does not name are garbage, and are deleted. This holds only for files of writes that
+    /// the catalog has counted, or would have counted.
     pub(super) fn prove(&self, shard: u32, counted: CountedRows<'_>) -> Result<()> {
-        let _writer = self.manifest_lock.lock();
         let (differs, garbage) = {
             let mut shards = self.shards.write();
             let Some(known) = shards.get_mut(&shard) else {
                 return Ok(());
             };
-            if matches!(known.fault, Some(Fault::Damaged(_))) {
-                return Ok(());
-            }
-            let differs = counted.mismatched_rows(&known.segments);
+            let differs = counted.mismatched_rows(Some(known));
             let mut garbage = Vec::new();
             if differs.is_none() {
                 known.fault = None;
@@ -198,101 +664,118 @@ impl Table {
         };
         if let Some(rows) = differs {
             let error = self.note_row_mismatch(shard, counted, rows);
-            tracing::debug!(%error, "files that no manifest names are kept");
-            return Ok(());
+            tracing::debug!(%error, "files that the store does not name are kept");
         }
-        if garbage.is_empty() {
-            return Ok(());
-        }
-        // The manifest may have been replaced just before a crash. An older manifest must not come
-        // back when the files are gone.
-        let path = self.directory.shard_path(shard);
-        durable::sync_directory(self.directory.disk(), &path)?;
+        garbage
+            .iter()
+            .for_each(|orphan| self.totals.remove_orphan(orphan.write));
         self.delete_orphans(&garbage)
     }
 
-    /// Moves the rows of write `from` and of all later writes to a directory that nobody reads, and
-    /// returns the number of rows.
-    pub(super) fn set_aside(&self, from: WriteId, lost: &LostDirectory) -> Result<u64> {
-        let _writer = self.manifest_lock.lock();
-        let mut found = Vec::new();
-        for (shard, known) in self.shards.read().iter() {
-            let (gone, kept): (Segments, Segments) = known
-                .segments
-                .iter()
-                .cloned()
-                .partition(|segment| segment.write() >= from);
-            let orphans = known.orphans.iter().filter(|orphan| orphan.write >= from);
-            found.push((*shard, gone, kept, orphans.cloned().collect::<Vec<_>>()));
-        }
-        let mut changes = Vec::new();
-        let mut rows = 0;
-        for (shard, gone, kept, orphans) in found {
-            lost.link_files(&self.directory, shard, &gone, &orphans)?;
-            rows += gone.iter().map(|segment| segment.rows()).sum::<u64>();
-            if !gone.is_empty() {
-                changes.push((shard, kept));
+    /// Keeps the rows of these writes in a directory that nobody reads, and returns what becomes of
+    /// their segments.
+    pub(super) fn keep_lost(&self, writes: &WriteSet, lost: &LostDirectory) -> Result<LostRows> {
+        let mut rows = LostRows::default();
+        let mut files = Vec::new();
+        for known in self.shards.read().values() {
+            for segment in &known.segments {
+                let by_write = listed_rows(segment, writes)?;
+                let kept = by_write.without(writes);
+                if kept.rows() == 0 {
+                    rows.segments.push(Arc::clone(segment));
+                    files.push(segment.path().to_owned());
+                } else if kept != by_write {
+                    let kept = Arc::new(segment.with_rows(kept));
+                    rows.partly.push((Arc::clone(segment), kept));
+                }
             }
+            let found = known.orphans.iter();
+            let found = found.filter(|orphan| writes.contains(orphan.write));
+            files.extend(found.map(|orphan| orphan.path.clone()));
         }
-        for_each_concurrently(&changes, |(shard, segments)| self.replace(*shard, segments))?;
-        let mut orphans = Vec::new();
-        for known in self.shards.write().values_mut() {
-            let is_later = |orphan: &mut Orphan| orphan.write >= from;
-            orphans.extend(known.orphans.extract_if(.., is_later));
+        lost.link_files(&self.directory, &files)?;
+        for (segment, _) in &rows.partly {
+            lost.write_part(&self.directory, segment, writes)?;
         }
-        self.delete_orphans(&orphans)?;
+        for (shard, known) in self.shards.read().iter() {
+            let logged = known.logged.of(|write| writes.contains(write))?;
+            let logged: Vec<_> = logged.into_iter().map(|(rows, _)| rows).collect();
+            lost.write_rows(&self.directory, *shard, &logged)?;
+        }
         Ok(rows)
     }
 
-    /// Deletes all rows, now or when the last scan of them ends.
-    pub(super) fn delete(&self) -> Result<()> {
-        let _writer = self.manifest_lock.lock();
-        let marked = self.directory.mark_dropped();
+    /// Forgets rows that the store does not have any more, and returns their number.
+    pub(super) fn forget_lost(&self, rows: LostRows) -> u64 {
+        let mut count: u64 = rows.segments.iter().map(|segment| segment.rows()).sum();
+        let partly = rows.partly.iter();
+        count += partly
+            .map(|(whole, kept)| whole.rows() - kept.rows())
+            .sum::<u64>();
+        self.forget(&rows.segments);
+        self.change(rows.partly);
+        count
+    }
+
+    /// Deletes the files of these writes that the store does not name.
+    pub(super) fn delete_orphans_of(&self, writes: &WriteSet) -> Result<()> {
+        let mut orphans = Vec::new();
+        for known in self.shards.write().values_mut() {
+            let found = known
+                .orphans
+                .extract_if(.., |orphan| writes.contains(orphan.write));
+            orphans.extend(found.inspect(|orphan| self.totals.remove_orphan(orphan.write)));
+        }
+        self.delete_orphans(&orphans)
+    }
+
+    /// Returns all segments.
+    pub(super) fn all(&self) -> Segments {
+        let mut all = Segments::new();
+        self.for_each(&mut |segment| all.push(Arc::clone(segment)));
+        all
+    }
+
+    /// Forgets all shards of a table that was dropped. Its directory is deleted when nobody uses
+    /// its files.
+    pub(super) fn forget_all(&self) {
+        self.settle_uncertain(Outcome::Made);
         let shards = std::mem::take(&mut *self.shards.write());
-        let mut result = marked;
-        for shard in shards.keys() {
-            // The manifests are deleted even if the mark could not be made, for example because the
-            // disk is full.
-            let path = manifest::path(&self.directory.shard_path(*shard));
-            result = result.and(durable::remove_file(self.directory.disk(), &path));
+        self.totals.remove_shards(shards.len());
+        for shard in shards.into_values() {
+            self.totals
+                .remove_expired(shard.expired.map_or(0, |expired| expired.rows));
+            for segment in shard.segments {
+                segment.mark_garbage();
+                self.totals.remove(&segment);
+            }
+            let orphans = shard.orphans.iter();
+            orphans.for_each(|orphan| self.totals.remove_orphan(orphan.write));
+            let runs: Vec<_> = shard.logged.runs().copied().collect();
+            self.forget_runs(&runs);
         }
-        for segment in shards.values().flat_map(|shard| &shard.segments) {
-            segment.mark_garbage();
-        }
-        result
+        self.directory.mark_dropped();
     }
 
     /// Deletes files that have no acknowledged rows.
-    fn delete_orphans(&self, orphans: &[Orphan]) -> Result<()> {
+    pub(super) fn delete_orphans(&self, orphans: &[Orphan]) -> Result<()> {
         let mut result = Ok(());
         for Orphan { path, .. } in orphans {
-            tracing::info!(file = %path.display(), "deleting a segment that no manifest names");
+            tracing::info!(file = %path.display(), "deleting a segment that the store does not name");
             result = result.and(durable::remove_file(self.directory.disk(), path));
         }
         result
     }
 
-    fn check_fault(&self, shard: u32, known: &Shard) -> Result<()> {
-        match &known.fault {
-            None => Ok(()),
-            Some(Fault::Damaged(damage)) => Err(self.damage_error(shard, damage)),
-            Some(Fault::RowMismatch(difference)) => {
-                Err(Error::new(ErrorCode::DataLoss, difference.clone()))
-            }
-            Some(Fault::NoManifest) => Err(Error::unavailable(format!(
-                "shard {shard} of table {}: {} is missing, and the gateway has not said yet whether the shard had rows; retry",
-                self.directory.table(),
-                self.directory.relative_path(shard, manifest::FILE),
-            ))),
+    fn fault_error(&self, shard: u32, fault: &Fault) -> Error {
+        match fault {
+            Fault::RowMismatch(difference) => Error::new(ErrorCode::DataLoss, difference.clone()),
+            Fault::NothingNamed => Error::unavailable(format!(
+                "shard {shard} of table {}: there are files of rows that {} does not name, and the gateway has not said yet whether the shard had rows; retry",
+                self.id(),
+                store::FILE,
+            )),
         }
-    }
-
-    fn damage_error(&self, shard: u32, damage: &str) -> Error {
-        let table = self.directory.table();
-        Error::new(
-            ErrorCode::DataLoss,
-            format!("shard {shard} of table {table} cannot be used: {damage}"),
-        )
     }
 
     /// Notes that the shard now holds the rows that were counted.
@@ -307,16 +790,10 @@ impl Table {
     /// Notes that the shard does not hold the rows that were counted, and returns the error. From
     /// now on, rows that are written to the shard are refused: they could be lost with it.
     fn note_row_mismatch(&self, shard: u32, counted: CountedRows<'_>, rows: u64) -> Error {
-        let path = self.directory.shard_path(shard);
-        let file = self.directory.relative_path(shard, manifest::FILE);
-        let error = row_mismatch_error(
-            &format!("shard {shard} of table {}", self.directory.table()),
-            &file,
-            manifest::path(&path).exists(),
-            counted.expected,
-            rows,
-        );
+        let error = row_mismatch_error(self.id(), shard, counted.expected, rows);
         let mut shards = self.shards.write();
+        let is_new = !shards.contains_key(&shard);
+        self.totals.add_shards(usize::from(is_new));
         let known = shards.entry(shard).or_default();
         if !matches!(known.fault, Some(Fault::RowMismatch(_))) {
             tracing::error!(%error, "acknowledged rows are missing: queries that need them fail");
@@ -324,66 +801,47 @@ impl Table {
         }
         error
     }
+}
 
-    /// Replaces the segments of a shard, first on disk and then in memory.
-    fn replace(&self, shard: u32, segments: &[Arc<Segment>]) -> Result<()> {
-        let id = self.directory.table();
-        let at = |error: Error| error.at(format!("shard {shard} of table {id}"));
-        let directory = self.directory.shard_path(shard);
-        let entries = segments.iter().map(|segment| segment.entry()).collect();
-        let manifest = Manifest::new(id, shard, entries);
-        // The names of the files are synced first. A manifest that survives a crash must not name a
-        // file that does not survive it.
-        let disk = self.directory.disk();
-        let written = durable::sync_directory(disk, &directory)
-            .and_then(|()| manifest.write(disk, &directory));
-        match written {
-            Ok(()) => self.install_segments(shard, segments),
-            Err(_) if manifest.is_on_disk(&directory) => self.keep_old_and_new(shard, segments),
-            Err(_) => {}
-        }
-        written.map_err(at)
+/// The rows of a shard that are in no segment yet.
+#[derive(Debug)]
+pub(crate) struct UnflushedShard {
+    pub(crate) shard: u32,
+    /// Batches of rows with the writes of their rows.
+    pub(super) rows: Vec<(RecordBatch, Vec<Run>)>,
+}
+
+/// Returns the rows of a segment by write, so that those of these writes are listed.
+fn listed_rows(segment: &Segment, writes: &WriteSet) -> Result<SegmentRows> {
+    let known = segment.by_write();
+    let Some(settled) = known.settled() else {
+        return Ok(known.clone());
+    };
+    let settled = WriteSet::of_range(settled.first, settled.last);
+    if settled.intersection(writes).is_empty() {
+        return Ok(known.clone());
     }
-
-    /// Makes these the segments of the shard, after the manifest that names them is durable. The
-    /// segments that they replace become garbage.
-    fn install_segments(&self, shard: u32, segments: &[Arc<Segment>]) {
-        segments.iter().for_each(|segment| segment.mark_named());
-        let replaced = {
-            let mut shards = self.shards.write();
-            let known = shards.entry(shard).or_default();
-            std::mem::replace(&mut known.segments, segments.to_vec())
-        };
-        let new_segments: BTreeSet<_> = segments.iter().map(Arc::as_ptr).collect();
-        for segment in replaced {
-            if !new_segments.contains(&Arc::as_ptr(&segment)) {
-                segment.mark_garbage();
+    let mut listed: BTreeMap<WriteId, u64> = BTreeMap::new();
+    read_writes(segment, |writes| {
+        for write in writes.iter().copied().map(WriteId) {
+            if !known.hidden().contains(write) {
+                *listed.entry(write).or_default() += 1;
             }
         }
-    }
-
-    /// Keeps these segments and the former ones. The manifest on disk names these segments, but a
-    /// crash may bring the old manifest back. So the segments of both manifests are kept. Then an
-    /// abort finds the rows that were added, and rows that were removed stay known until they are
-    /// gone for good.
-    fn keep_old_and_new(&self, shard: u32, segments: &[Arc<Segment>]) {
-        segments.iter().for_each(|segment| segment.mark_named());
-        let mut shards = self.shards.write();
-        let known = &mut shards.entry(shard).or_default().segments;
-        for segment in segments {
-            if !known.iter().any(|other| Arc::ptr_eq(other, segment)) {
-                known.push(Arc::clone(segment));
-            }
-        }
-        known.sort_by_key(|segment| segment.write());
-    }
+    })?;
+    let listed = listed.into_iter().collect();
+    Ok(SegmentRows::of_several(
+        segment.write(),
+        listed,
+        None,
+        known.hidden().clone(),
+    ))
 }
 
 /// Returns the error for a shard that holds other rows than the catalog has counted.
 pub(super) fn row_mismatch_error(
-    what: &str,
-    manifest: &str,
-    has_manifest: bool,
+    table: TableId,
+    shard: u32,
     expected: ExpectedRows,
     rows: u64,
 ) -> Error {
@@ -395,54 +853,11 @@ pub(super) fn row_mismatch_error(
             format!("it has {rows} rows, which are not the acknowledged ones")
         }
     };
-    let state = if has_manifest {
-        "is outdated, or belongs to another shard"
-    } else {
-        "is missing"
-    };
     Error::new(
         ErrorCode::DataLoss,
         format!(
-            "{what}: {rows_text}, because {manifest} {state}; restore the shard's files from a backup and restart the worker (docs/repair.md)"
+            "shard {shard} of table {table}: {rows_text}, because {} in the worker's data directory is outdated, or belongs to another worker; restore the data directory from its newest backup and restart the worker (docs/repair.md)",
+            store::FILE
         ),
     )
-}
-
-/// Runs `work`, which waits for the disk, on all items, a few at a time. Returns the first error.
-fn for_each_concurrently<T: Sync>(
-    items: &[T],
-    work: impl Fn(&T) -> Result<()> + Sync,
-) -> Result<()> {
-    let work_in_turn = &|items: &[T]| {
-        let mut result = Ok(());
-        for item in items {
-            result = result.and(work(item));
-        }
-        result
-    };
-    let per_thread = items.len().div_ceil(MANIFESTS_AT_ONCE).max(1);
-    let mut chunks = items.chunks(per_thread);
-    let first = chunks.next().unwrap_or_default();
-    std::thread::scope(|scope| {
-        let mut result = Ok(());
-        let mut threads = Vec::new();
-        for chunk in chunks {
-            let thread = std::thread::Builder::new()
-                .name("volary-manifest".to_owned())
-                .spawn_scoped(scope, move || work_in_turn(chunk));
-            match thread {
-                Ok(thread) => threads.push(thread),
-                // The system gives no more threads. So this thread does the work.
-                Err(_) => result = result.and(work_in_turn(chunk)),
-            }
-        }
-        result = result.and(work_in_turn(first));
-        for thread in threads {
-            let ended = thread.join();
-            result = result.and(ended.unwrap_or_else(|_| {
-                Err(Error::internal("a thread that replaced manifests panicked"))
-            }));
-        }
-        result
-    })
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::write::DESCRIPTOR_LIFETIME;
+use volary_flight_proto::write_set::WriteSet;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 /// Shortest time for which an aborted write is remembered. Rows that come later are refused because
@@ -12,8 +13,11 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 /// lifetime of a descriptor.
 const REMEMBERED_FOR: Duration = Duration::from_secs(2 * DESCRIPTOR_LIFETIME.as_secs());
 
-/// Maximum number of aborted writes that are remembered. Each takes some 100 bytes.
+/// Maximum number of ranges of aborted writes that are remembered. Each takes 16 bytes.
 const MOST_REMEMBERED: usize = 1 << 20;
+
+/// Writes that are aborted within this time are remembered and forgotten together.
+const PERIOD: Duration = Duration::from_secs(60);
 
 /// The tables that were dropped and the writes that were aborted since the worker started, and the
 /// gateway's list of live tables.
@@ -38,11 +42,28 @@ struct State {
 /// number, and may be aborted last. So the number does not tell which write to forget first.
 #[derive(Debug, Default)]
 struct Aborted {
-    writes: BTreeSet<WriteId>,
-    by_time: VecDeque<(Instant, WriteId)>,
+    /// Writes that were aborted within [`PERIOD`] from this time on.
+    by_time: VecDeque<(Instant, WriteSet)>,
     /// The highest write that had to be forgotten too early. Every write up to this one counts as
     /// aborted.
     floor: Option<WriteId>,
+}
+
+impl Aborted {
+    fn add(&mut self, writes: &WriteSet, now: Instant) {
+        match self.by_time.back_mut() {
+            Some((begun, period)) if now.saturating_duration_since(*begun) < PERIOD => {
+                period.insert_all(writes);
+            }
+            _ => self.by_time.push_back((now, writes.clone())),
+        }
+    }
+
+    fn contains(&self, write: WriteId) -> bool {
+        self.by_time
+            .iter()
+            .any(|(_, period)| period.contains(write))
+    }
 }
 
 /// A running stream of rows. As long as this value lives, an abort of its write is not forgotten.
@@ -73,21 +94,24 @@ impl State {
     /// writes are not forgotten.
     fn forget_aborted(&mut self, now: Instant, most: usize) {
         let mut unchecked = self.aborted.by_time.len();
-        while let Some((time, write)) = self.aborted.by_time.front().copied() {
-            let is_old = now.saturating_duration_since(time) > REMEMBERED_FOR;
-            let are_too_many = self.aborted.writes.len() > most;
-            if !(is_old || are_too_many) || unchecked == 0 {
+        while let Some((begun, _)) = self.aborted.by_time.front() {
+            let is_old = now.saturating_duration_since(*begun) > REMEMBERED_FOR + PERIOD;
+            let ranges = self.aborted.by_time.iter();
+            let ranges: usize = ranges.map(|(_, period)| period.ranges()).sum();
+            if !(is_old || ranges > most) || unchecked == 0 {
                 return;
             }
             unchecked -= 1;
-            self.aborted.by_time.pop_front();
-            if self.running.contains_key(&write) {
-                self.aborted.by_time.push_back((now, write));
-                continue;
+            let Some((_, forgotten)) = self.aborted.by_time.pop_front() else {
+                return;
+            };
+            let running = self.running.keys().copied();
+            let kept: WriteSet = running.filter(|write| forgotten.contains(*write)).collect();
+            if !kept.is_empty() {
+                self.aborted.by_time.push_back((now, kept));
             }
-            self.aborted.writes.remove(&write);
             if !is_old {
-                self.aborted.floor = self.aborted.floor.max(Some(write));
+                self.aborted.floor = self.aborted.floor.max(forgotten.last());
             }
         }
     }
@@ -139,17 +163,13 @@ impl Tombstones {
         self.0.lock().dropped_tables.insert(table);
     }
 
-    pub(super) fn abort_writes(&self, writes: &BTreeSet<WriteId>) {
+    pub(super) fn abort_writes(&self, writes: &WriteSet) {
         self.abort_writes_at(writes, Instant::now(), MOST_REMEMBERED);
     }
 
-    fn abort_writes_at(&self, writes: &BTreeSet<WriteId>, now: Instant, most: usize) {
+    fn abort_writes_at(&self, writes: &WriteSet, now: Instant, most: usize) {
         let mut state = self.0.lock();
-        for write in writes {
-            if state.aborted.writes.insert(*write) {
-                state.aborted.by_time.push_back((now, *write));
-            }
-        }
+        state.aborted.add(writes, now);
         state.forget_aborted(now, most);
     }
 
@@ -173,7 +193,7 @@ impl Tombstones {
 fn check_write(state: &State, write: WriteId) -> Result<()> {
     let is_running = state.running.contains_key(&write);
     let is_below_floor = !is_running && state.aborted.floor.is_some_and(|floor| write <= floor);
-    if is_below_floor || state.aborted.writes.contains(&write) {
+    if is_below_floor || state.aborted.contains(write) {
         return Err(Error::new(
             ErrorCode::Cancelled,
             format!("write {write} was aborted; run the statement again"),
@@ -186,7 +206,7 @@ fn check_write(state: &State, write: WriteId) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn writes(ids: impl IntoIterator<Item = u64>) -> BTreeSet<WriteId> {
+    fn writes(ids: impl IntoIterator<Item = u64>) -> WriteSet {
         ids.into_iter().map(WriteId).collect()
     }
 
@@ -195,11 +215,13 @@ mod tests {
         let departed = Arc::new(Tombstones::default());
         let begun = Instant::now();
         departed.abort_writes_at(&writes([5]), begun, 10);
-        let later = begun + REMEMBERED_FOR;
+        departed.abort_writes_at(&writes([6]), begun + PERIOD / 2, 10);
+        let later = begun + REMEMBERED_FOR + PERIOD;
         departed.abort_writes_at(&writes([7]), later, 10);
         assert!(departed.check_write(WriteId(5)).is_err());
         departed.abort_writes_at(&writes([8]), later + Duration::from_secs(1), 10);
         departed.check_write(WriteId(5)).unwrap();
+        departed.check_write(WriteId(6)).unwrap();
         assert!(departed.check_write(WriteId(7)).is_err());
     }
 
@@ -210,24 +232,28 @@ mod tests {
         let begun = Instant::now();
         departed.abort_writes_at(&writes([5]), begun, 10);
         let later = begun + 10 * REMEMBERED_FOR;
-        departed.abort_writes_at(&writes(10..30), later, 10);
+        departed.abort_writes_at(&writes((10..50).step_by(2)), later, 10);
         assert!(departed.check_write(WriteId(5)).is_err());
         drop(running);
-        departed.abort_writes_at(&writes([40]), later + 2 * REMEMBERED_FOR, 10);
-        assert!(departed.check_write(WriteId(30)).is_ok());
+        departed.abort_writes_at(&writes([60]), later + 2 * (REMEMBERED_FOR + PERIOD), 10);
+        assert!(departed.check_write(WriteId(50)).is_ok());
     }
 
     #[test]
     fn writes_that_had_to_be_forgotten_early_count_as_aborted() {
         let departed = Arc::new(Tombstones::default());
         let open = departed.begin(WriteId(3)).unwrap();
-        departed.abort_writes_at(&writes(10..25), Instant::now(), 10);
-        // The writes 10 to 14 were forgotten.
-        for write in [2, 10, 14, 20] {
+        let now = Instant::now();
+        departed.abort_writes_at(&writes((10..20).step_by(2)), now, 10);
+        departed.abort_writes_at(&writes((20..40).step_by(2)), now + PERIOD, 10);
+        // The writes up to 18 were forgotten.
+        for write in [2, 10, 15, 18, 20, 38] {
             assert!(departed.begin(WriteId(write)).is_err(), "{write}");
         }
         departed.check_write(WriteId(3)).unwrap();
         drop(open);
-        assert!(departed.begin(WriteId(25)).is_ok());
+        for write in [21, 39, 40] {
+            assert!(departed.begin(WriteId(write)).is_ok(), "{write}");
+        }
     }
 }

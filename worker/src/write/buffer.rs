@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::interleave_record_batch;
-use arrow::datatypes::UInt32Type;
+use arrow::datatypes::{DataType, UInt32Type};
 use arrow::row::{Row, RowConverter, Rows, SortField};
 use datafusion::common::utils::memory::get_record_batch_memory_size;
 use datafusion::error::DataFusionError;
@@ -218,6 +218,27 @@ pub(super) struct ShardGroup {
 }
 
 impl ShardGroup {
+    /// Returns the estimated size of the rows, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let arrived = self.arrived.batches.iter();
+        let (bytes, rows) = arrived.fold((0, 0), |(bytes, rows), batch| {
+            (
+                bytes + get_record_batch_memory_size(batch),
+                rows + batch.num_rows(),
+            )
+        });
+        bytes * self.rows / rows.max(1)
+    }
+
+    /// Returns the types of the columns.
+    pub(super) fn data_types(&self) -> Vec<DataType> {
+        let first = self.arrived.batches.first();
+        let fields = first
+            .into_iter()
+            .flat_map(|batch| batch.schema_ref().fields());
+        fields.map(|field| field.data_type().clone()).collect()
+    }
+
     /// Returns the next rows and their shard. Shards come in ascending order, and the rows of a
     /// shard are sorted. A shard is sorted when its first rows are requested.
     pub(super) fn next_rows(&mut self) -> Result<Option<(u32, RecordBatch)>> {

@@ -12,7 +12,7 @@ pub(super) const REFERENCE_SHARD: u32 = 0;
 
 /// The columns of a write, and what they are for.
 #[derive(Debug)]
-pub(super) struct WriteLayout {
+pub(crate) struct WriteLayout {
     table: TableId,
     schema: SchemaRef,
     /// The table's columns, followed by the shard column unless the table is a reference table.
@@ -28,7 +28,7 @@ impl WriteLayout {
     ///
     /// # Errors
     /// Returns `INVALID_ARGUMENT` if the description contradicts itself.
-    pub(super) fn new(table: &TableDescription) -> Result<Self> {
+    pub(crate) fn new(table: &TableDescription) -> Result<Self> {
         let schema = Arc::new(ipc::schema_from_bytes(&table.schema)?);
         let column = |position: u32| {
             let position = position as usize;
@@ -68,12 +68,12 @@ impl WriteLayout {
         })
     }
 
-    pub(super) fn table(&self) -> TableId {
+    pub(crate) fn table(&self) -> TableId {
         self.table
     }
 
     /// Returns the table's columns.
-    pub(super) fn schema(&self) -> &SchemaRef {
+    pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
@@ -83,12 +83,12 @@ impl WriteLayout {
     }
 
     /// Returns the position of the shard key among the table's columns, if the table has one.
-    pub(super) fn shard_key(&self) -> Option<usize> {
+    pub(crate) fn shard_key(&self) -> Option<usize> {
         self.shard_key
     }
 
     /// Returns the positions of the sort key among the table's columns.
-    pub(super) fn sort_key(&self) -> &[usize] {
+    pub(crate) fn sort_key(&self) -> &[usize] {
         &self.sort_key
     }
 

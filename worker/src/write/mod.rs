@@ -1,29 +1,35 @@
 //! Arriving rows are checked against the table ([`layout`]). They are sorted by shard and sort key,
 //! in memory ([`buffer`]) or with a sort that spills ([`sort`]). Then they are written into files
 //! ([`segments`], [`crate::segment`]). If the rows are in memory, several shards are encoded at the
-//! same time. The manifests name the segments only at the end. So a write that fails or is dropped
+//! same time. The store names the segments only at the end. So a write that fails or is dropped
 //! midway leaves nothing but files that its guards delete.
 //!
 //! A stream that was received before is refused ([`received_streams`]).
 //!
 //! Sorting, encoding and writing into files run on the CPU runtime: they compute, and a write goes
-//! to the page cache, not to the disk. What waits for the disk (creating files, fsync, manifests)
+//! to the page cache, not to the disk. What waits for the disk (creating files, fsync, the store)
 //! runs on the blocking threads of the runtime.
 
+/// Slows writes down, and refuses them, while the worker cannot keep up.
+mod backpressure;
 /// Sorts rows that fit into memory.
 mod buffer;
 /// Collects statistics of the columns of a write, for the catalog's statistics.
 mod column_statistics;
+/// Makes segments of rows that are in the log only.
+mod flush;
 /// Describes the rows of a write, and checks them.
 mod layout;
 /// Remembers the streams of rows that were received, so that each is accepted only once.
 mod received_streams;
 /// Cuts sorted rows into shards, and shards into files.
 mod segments;
+/// Collects the rows of a small write for the log.
+mod small;
 /// Sorts rows by shard and sort key, in bounded memory.
 mod sort;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,17 +41,21 @@ use futures::{Stream, StreamExt};
 use tokio::task::JoinSet;
 use tracing::Instrument;
 use volary_flight_proto::ids::WriteId;
-use volary_flight_proto::write::{ShardWritten, WriteRequest, WriteResult};
+use volary_flight_proto::write::{ShardWritten, TableDescription, WriteRequest, WriteResult};
 use volary_flight_proto::{Error, ErrorCode, Result};
-use volary_node::Runtimes;
+use volary_node::{Runtimes, kill_point};
 
 use crate::background::run_blocking;
 use crate::config;
+use crate::context::WorkerContext;
 use crate::segment::SegmentProperties;
 use crate::storage::{RunningWrite, Segment, Storage};
+use crate::totals::WorkerTotals;
+pub(crate) use backpressure::Backpressure;
 use buffer::ShardGroup;
 use column_statistics::ColumnStatistics;
-use layout::WriteLayout;
+pub(crate) use flush::flush;
+pub(crate) use layout::WriteLayout;
 pub(crate) use received_streams::ReceivedStreams;
 use segments::SegmentsWriter;
 use sort::Sorted;
@@ -63,6 +73,22 @@ pub struct WriteContext {
     pub runtime_env: Arc<RuntimeEnv>,
     /// The runtimes on which the work is done.
     pub runtimes: Runtimes,
+    /// Totals of what the worker has done.
+    pub totals: Arc<WorkerTotals>,
+}
+
+impl WriteContext {
+    /// Builds the context of the worker's own writes.
+    pub(crate) fn of_worker(context: &WorkerContext) -> Self {
+        Self {
+            storage: context.storage.clone(),
+            config: context.config.storage.clone(),
+            parallelism: context.target_partitions(),
+            runtime_env: Arc::clone(&context.runtime_env),
+            runtimes: context.runtimes.clone(),
+            totals: Arc::clone(&context.totals),
+        }
+    }
 }
 
 /// Stores rows. They are durable when this function returns, and invisible until the catalog
@@ -71,7 +97,7 @@ pub struct WriteContext {
 /// same write may come several times, each time with other rows.
 ///
 /// If the write fails, or if the future is dropped, no rows are left, unless that happens while the
-/// manifests are written. Then aborting the write removes the rows that the manifests name.
+/// store is written. Then aborting the write removes the rows that the store names.
 ///
 /// # Errors
 /// Returns `INVALID_ARGUMENT`, with the column, for rows that do not fit the table. Returns
@@ -89,18 +115,32 @@ pub async fn write(
     let layout = WriteLayout::new(&table)?;
     let write = WriteId(request.write_id);
     let running = context.storage.begin(write)?;
-    let work = run(context.clone(), layout, write, running, rows).in_current_span();
+    let name = table.name.clone();
+    let number = WriteNumber {
+        write,
+        incarnation: request.lineage.map_or(0, |lineage| lineage.incarnation),
+    };
+    let work = run(context.clone(), table, layout, number, running, rows).in_current_span();
     let written = context.runtimes.on_cpu(work).await;
-    written.map_err(|error| error.at(format!("table {}", table.name)))
+    written.map_err(|error| error.at(format!("table {name}")))
+}
+
+/// The number of a write, and the incarnation of the catalog that gave it out.
+#[derive(Debug, Clone, Copy)]
+struct WriteNumber {
+    write: WriteId,
+    incarnation: u32,
 }
 
 async fn run(
     context: WriteContext,
+    table: TableDescription,
     layout: WriteLayout,
-    write: WriteId,
-    running: RunningWrite,
+    WriteNumber { write, incarnation }: WriteNumber,
+    mut running: RunningWrite,
     rows: impl Stream<Item = Result<RecordBatch>> + Send + Unpin + 'static,
 ) -> Result<WriteResult> {
+    context.storage.note_table(&table);
     let layout = Arc::new(layout);
     let properties = Arc::new(SegmentProperties::new(
         layout.schema(),
@@ -113,6 +153,21 @@ async fn run(
     let segments =
         match sort::sort_rows(&layout, rows, &context.runtime_env, context.parallelism).await? {
             Sorted::Stream(rows) => write_stream(rows, new_writer(), &mut columns).await?,
+            Sorted::Parts(parts) if small::is_small(&parts, &context.config) => {
+                let rows = small::collect(parts, table, write, incarnation)?;
+                columns.update(&rows.rows)?;
+                let written = small::summary(&rows);
+                let logged_bytes;
+                (logged_bytes, running) = context.storage.append(&rows, running).await?;
+                if let Some(bytes) = logged_bytes {
+                    context.totals.logged_bytes.inc_by(bytes);
+                    return Ok(WriteResult {
+                        shards: written,
+                        columns: columns.finish()?,
+                    });
+                }
+                small::write_segments(rows, new_writer()).await?
+            }
             Sorted::Parts(parts) => {
                 let mut part_tasks = JoinSet::new();
                 for part in parts {
@@ -136,12 +191,17 @@ async fn run(
         columns: columns.finish()?,
     };
     if !segments.is_empty() {
+        let bytes = segments.iter().map(Segment::bytes).sum();
+        context.totals.written_bytes.inc_by(bytes);
         let table = layout.table();
         // The thread continues even if this future is dropped. The write counts as running until
         // the thread is done.
         run_blocking(move || {
             let _running = running;
-            context.storage.add(table, segments)
+            kill_point("write.before_store");
+            context.storage.add(table, segments)?;
+            kill_point("write.after_store");
+            Ok(())
         })
         .await?;
     }

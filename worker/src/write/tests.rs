@@ -1,11 +1,15 @@
+/// Tests rows that go to the log.
+pub(crate) mod logged;
+
 use std::fs::File;
 use std::path::Path;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Float64Array, Int64Array, StringViewArray, UInt32Array,
+    Array, ArrayRef, AsArray, Float64Array, Int64Array, StringViewArray, TimestampSecondArray,
+    UInt32Array,
 };
 use arrow::compute::concat_batches;
-use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef, TimeUnit};
 use futures::stream;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tempfile::TempDir;
@@ -20,15 +24,15 @@ use super::*;
 use volary_flight_proto::ids::TableId;
 use volary_node::disk::LocalDisk;
 
-const SHARDS: u32 = 4;
+pub(crate) const SHARDS: u32 = 4;
 
-struct Worker {
-    context: WriteContext,
-    dir: TempDir,
+pub(crate) struct Worker {
+    pub(crate) context: WriteContext,
+    pub(crate) dir: TempDir,
     _runtimes: OwnedRuntimes,
 }
 
-fn worker(memory: u64) -> Worker {
+pub(crate) fn worker(memory: u64) -> Worker {
     let dir = tempfile::tempdir().unwrap();
     let runtimes = OwnedRuntimes::start(Some(2)).unwrap();
     let limits = memory::Config {
@@ -37,10 +41,15 @@ fn worker(memory: u64) -> Worker {
     };
     let context = WriteContext {
         storage: Storage::open(dir.path(), Arc::new(LocalDisk)).unwrap(),
-        config: config::StorageConfig::default(),
+        // All rows go to segments.
+        config: config::StorageConfig {
+            logged_write: MemorySize::Bytes(0),
+            ..config::StorageConfig::default()
+        },
         parallelism: 3,
         runtime_env: memory::runtime_env(&limits, dir.path(), 0).unwrap(),
         runtimes: runtimes.handles().clone(),
+        totals: Arc::default(),
     };
     Worker {
         context,
@@ -49,15 +58,16 @@ fn worker(memory: u64) -> Worker {
     }
 }
 
-fn schema() -> SchemaRef {
+pub(crate) fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![
         Field::new("key", DataType::Int64, false),
         Field::new("name", DataType::Utf8View, true),
         Field::new("value", DataType::Float64, true),
+        Field::new("at", DataType::Timestamp(TimeUnit::Second, None), true),
     ]))
 }
 
-fn request(schema: &Schema, sharded: bool) -> WriteRequest {
+pub(crate) fn request(schema: &Schema, sharded: bool) -> WriteRequest {
     WriteRequest {
         write_id: 7,
         table: Some(TableDescription {
@@ -77,11 +87,17 @@ fn shard_of(key: i64) -> u32 {
     u32::try_from(key % i64::from(SHARDS)).unwrap()
 }
 
+/// Returns the time of the row with this key, in seconds. Some rows have no time.
+pub(crate) fn time_of(key: i64) -> Option<i64> {
+    (key % 11 != 0).then_some(key)
+}
+
 /// Builds rows with these keys, and with the shards that the rows go to.
-fn rows(keys: &[i64]) -> RecordBatch {
+pub(crate) fn rows(keys: &[i64]) -> RecordBatch {
     let name = |key: &i64| (key % 5 != 0).then(|| format!("the name of number {key}"));
     let shard = UInt32Array::from_iter_values(keys.iter().map(|key| shard_of(*key)));
-    let columns: [(&str, ArrayRef, bool); 4] = [
+    let at = keys.iter().map(|key| time_of(*key));
+    let columns: [(&str, ArrayRef, bool); 5] = [
         ("key", Arc::new(Int64Array::from(keys.to_vec())), false),
         (
             "name",
@@ -95,6 +111,7 @@ fn rows(keys: &[i64]) -> RecordBatch {
             )),
             true,
         ),
+        ("at", Arc::new(TimestampSecondArray::from_iter(at)), true),
         (SHARD_COLUMN, Arc::new(shard), false),
     ];
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
@@ -107,7 +124,7 @@ fn shuffled(count: i64, batch: usize) -> Vec<RecordBatch> {
     keys.chunks(batch).map(rows).collect()
 }
 
-async fn write_all(
+pub(crate) async fn write_all(
     worker: &Worker,
     request: WriteRequest,
     batches: Vec<Result<RecordBatch>>,
@@ -118,7 +135,7 @@ async fn write_all(
 fn segments(worker: &Worker, shard: u32) -> Vec<Arc<Segment>> {
     let snapshot = Snapshot {
         high: 7,
-        excluded: vec![],
+        ..Snapshot::default()
     };
     worker
         .context
@@ -127,7 +144,7 @@ fn segments(worker: &Worker, shard: u32) -> Vec<Arc<Segment>> {
         .unwrap()
 }
 
-fn reader(path: &Path) -> ParquetRecordBatchReaderBuilder<File> {
+pub(crate) fn reader(path: &Path) -> ParquetRecordBatchReaderBuilder<File> {
     ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap()
 }
 
@@ -137,7 +154,7 @@ fn read(path: &Path) -> RecordBatch {
     concat_batches(&batches[0].schema(), &batches).unwrap()
 }
 
-fn files_below(path: &Path) -> usize {
+pub(crate) fn files_below(path: &Path) -> usize {
     let entries = std::fs::read_dir(path)
         .into_iter()
         .flatten()
@@ -171,7 +188,7 @@ async fn every_row_is_in_its_shard_sorted_and_in_plain_parquet() {
         assert_eq!(keys[..], expected);
         // Names come as Utf8, which every reader knows. The shard is in the path only.
         assert_eq!(read.schema().field(1).data_type(), &DataType::Utf8);
-        assert_eq!(read.num_columns(), 3);
+        assert_eq!(read.num_columns(), 4);
         assert_eq!(
             read.column(1).as_string::<i32>().value(4),
             format!("the name of number {}", keys[4])
@@ -268,7 +285,7 @@ async fn a_shard_goes_on_in_another_file_when_one_is_large_enough() {
 async fn a_reference_table_keeps_its_rows_in_shard_0_in_their_order() {
     let worker = worker(256 << 20);
     let mut batch = rows(&[5, 3, 8]);
-    batch.remove_column(3);
+    batch.remove_column(4);
     let written = write_all(&worker, request(&schema(), false), vec![Ok(batch)])
         .await
         .unwrap();
@@ -288,7 +305,7 @@ async fn the_result_says_what_the_columns_hold() {
         .await
         .unwrap();
     let nulls: Vec<u64> = written.columns.iter().map(|column| column.nulls).collect();
-    assert_eq!(nulls, [0, 2, 0]);
+    assert_eq!(nulls, [0, 2, 0, 0]);
     let bounds = |column: usize| {
         ipc::batches_from_bytes(&written.columns[column].min_max)
             .unwrap()
@@ -344,7 +361,7 @@ async fn rows_that_do_not_fit_the_table_are_refused_by_column() {
     let with = |position: usize, array: ArrayRef| {
         let mut columns = good.columns().to_vec();
         columns[position] = array;
-        let names = ["key", "name", "value", SHARD_COLUMN];
+        let names = ["key", "name", "value", "at", SHARD_COLUMN];
         let columns = names
             .into_iter()
             .zip(columns)
@@ -360,8 +377,8 @@ async fn rows_that_do_not_fit_the_table_are_refused_by_column() {
             with(0, Arc::new(Int64Array::from(vec![Some(1), None]))),
             "column key",
         ),
-        (with(3, Arc::new(UInt32Array::from(vec![0, 4]))), "shard 4"),
-        (good.project(&[0, 1, 2]).unwrap(), "3 columns"),
+        (with(4, Arc::new(UInt32Array::from(vec![0, 4]))), "shard 4"),
+        (good.project(&[0, 1, 2, 3]).unwrap(), "4 columns"),
     ] {
         let error = write_all(&worker, request(&schema(), true), vec![Ok(batch)])
             .await
@@ -378,13 +395,14 @@ async fn a_write_that_fails_midway_leaves_nothing() {
     let worker = worker(256 << 20);
     // Without a sort, rows are written as they come, before the error is known.
     let mut batch = rows(&[5, 3, 8]);
-    batch.remove_column(3);
+    batch.remove_column(4);
     let batches = vec![Ok(batch), Err(Error::unavailable("the gateway is gone"))];
     let error = write_all(&worker, request(&schema(), false), batches)
         .await
         .unwrap_err();
     assert_eq!(error.code(), ErrorCode::Unavailable);
     assert!(segments(&worker, 0).is_empty());
+    worker.context.storage.await_deletions();
     assert_eq!(files_below(&worker.dir.path().join("tables")), 0);
 }
 
@@ -395,5 +413,5 @@ async fn a_write_of_no_rows_is_one() {
         .await
         .unwrap();
     assert!(written.shards.is_empty());
-    assert_eq!(written.columns.len(), 3);
+    assert_eq!(written.columns.len(), 4);
 }

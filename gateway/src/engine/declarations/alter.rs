@@ -7,6 +7,7 @@ use volary_flight_proto::{Error, Result, SqlState};
 
 use super::declare::{constraint, position};
 use super::expressions::default_text;
+use super::retention::altered as altered_retention;
 use crate::engine::Engine;
 use crate::engine::context::StatementContext;
 use crate::sql::alter::AlterStatement;
@@ -149,9 +150,12 @@ fn apply(
             let column = position(schema, column_name)?;
             declarations.defaults.remove(&column);
         }
+        AlterTableOperation::SetOptionsParens { options } => {
+            declarations.retention = altered_retention(schema, declarations.retention, options)?;
+        }
         other => {
             return Err(Error::unsupported(format!(
-                "{other} is not supported; ALTER TABLE takes ADD CONSTRAINT, DROP CONSTRAINT, ALTER COLUMN … SET DEFAULT, ALTER COLUMN … DROP DEFAULT and OWNER TO"
+                "{other} is not supported; ALTER TABLE takes ADD CONSTRAINT, DROP CONSTRAINT, ALTER COLUMN … SET DEFAULT, ALTER COLUMN … DROP DEFAULT, SET (retention = …) and OWNER TO"
             )));
         }
     }

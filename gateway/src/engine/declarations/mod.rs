@@ -9,3 +9,5 @@ pub(super) mod declare;
 mod expressions;
 /// Fills in the defaults of columns that an INSERT leaves out.
 pub(super) mod insert;
+/// Reads how long the rows of a table are kept.
+pub(super) mod retention;

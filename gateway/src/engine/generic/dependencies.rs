@@ -42,8 +42,8 @@ impl PlanDependencies {
     }
 
     /// Returns whether the plan suits this state of the catalog. The tables and views must be the
-    /// same, on the same workers, with about as many rows. Users, roles and grants must be
-    /// unchanged.
+    /// same, on the same workers, with about as many rows that are kept as long. Users, roles and
+    /// grants must be unchanged.
     pub(super) fn is_current(&self, catalog: &CatalogState) -> bool {
         if !Arc::ptr_eq(&self.access, catalog.access()) {
             return false;
@@ -54,7 +54,9 @@ impl PlanDependencies {
             && tables.all(|before| {
                 let now = catalog.table(before.name());
                 now.is_some_and(|now| {
-                    now.has_same_placement(before) && has_similar_size(now, before)
+                    now.has_same_placement(before)
+                        && now.has_same_retention(before)
+                        && has_similar_size(now, before)
                 })
             })
     }

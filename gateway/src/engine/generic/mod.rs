@@ -22,6 +22,7 @@ use std::time::Instant;
 
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::record_batch::RecordBatch;
+use chrono::Utc;
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionConfig;
@@ -267,6 +268,7 @@ impl MatchingPlan {
             owner,
             snapshot: self.snapshot.clone(),
             counted_writes: None,
+            as_of_us: Utc::now().timestamp_micros(),
             lineage: self.lineage,
             tables: self.tables.clone(),
             span: RunSpan::current(),

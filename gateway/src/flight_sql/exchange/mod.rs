@@ -7,6 +7,10 @@
 /// Adds notes to a stream of rows: the statement's id, its progress, and the time and resources
 /// that it took.
 mod annotated_stream;
+/// Defines the notes of a stream of batches, in both directions.
+mod batch_notes;
+/// Reads batches that a client streams, and answers each of them.
+mod batch_stream;
 /// Defines the notes that are sent beside the rows.
 mod note;
 
@@ -28,12 +32,12 @@ use super::FlightSql;
 use super::call::ClientCall;
 use super::descriptor::DescribedRequest;
 use super::direct_option::DirectResults;
-use super::ingest;
+use super::ingest::{self, StreamRequest};
 use super::statement::{ClientStatement, batch_to_bytes, open_stream, query_ticket, record_count};
 use super::stream::with_query_id;
 use super::types::map_schema;
 use super::update::AppliedRows;
-use super::upload::{BoundParameters, UploadedBatches};
+use super::upload::{AnnotatedBatches, BoundParameters, UploadedBatches};
 use crate::engine::{
     IncomingRows, IngestTarget, InsertEachOutcome, PlannedQuery, StatementOutcome,
 };
@@ -46,6 +50,8 @@ enum ExchangeRequest {
     Statement(String),
     /// Bulk ingestion of the stream's rows.
     Ingest(IngestTarget),
+    /// A stream of batches, each of which is a write of its own.
+    Stream(StreamRequest),
     /// A request for metadata, which GetFlightInfo also answers.
     Listing(Command),
 }
@@ -91,6 +97,7 @@ impl FlightSql {
         let text = match &request {
             ExchangeRequest::Statement(sql) => sql.clone(),
             ExchangeRequest::Ingest(ingest) => ingest::statement_text(ingest),
+            ExchangeRequest::Stream(stream) => ingest::stream_text(stream),
             ExchangeRequest::Listing(command) => {
                 // Reads the client's stream to its end. A client that is still writing when the
                 // answer ends would take the answer for a broken one.
@@ -114,6 +121,11 @@ impl FlightSql {
         listed.begin_trace(&span);
         let limit = self.config.query.message_limit();
         let totals = self.engine.statements().totals();
+        if let ExchangeRequest::Stream(stream) = request {
+            let batches = AnnotatedBatches::new(first, messages, limit, totals);
+            let opening = self.open_batch_stream(call, listed, stream, batches);
+            return opening.instrument(span).await;
+        }
         let rows = UploadedBatches::new(first, messages, limit, totals);
         let beginning = async {
             match request {
@@ -259,7 +271,11 @@ fn request_in(
         | DescribedRequest::Query(sql)
         | DescribedRequest::Update(sql) => ExchangeRequest::Statement(sql),
         DescribedRequest::Ingest(ingest) => {
-            ExchangeRequest::Ingest(ingest::parse_command(ingest, ingest_options)?)
+            let ingest = ingest::parse_command(ingest, ingest_options)?;
+            match ingest::stream_request(&ingest)? {
+                Some(stream) => ExchangeRequest::Stream(stream),
+                None => ExchangeRequest::Ingest(ingest),
+            }
         }
         DescribedRequest::PreparedQuery(_) | DescribedRequest::PreparedUpdate(_) => {
             return Err(Error::new(

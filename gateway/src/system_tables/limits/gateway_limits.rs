@@ -74,6 +74,45 @@ fn node_limits(config: &Config) -> Vec<GatewayLimit> {
         bytes("incomplete messages", query.max_unfinished.bytes(), REFUSED)
             .with_setting("gateway.query.max_unfinished")
             .with_quantity(LimitedQuantity::MessageBytes),
+        bytes(
+            "rows of small writes",
+            config.ingest.queue_memory.bytes(),
+            REFUSED,
+        )
+        .with_setting("gateway.ingest.queue_memory")
+        .with_quantity(LimitedQuantity::QueuedBytes),
+        bytes(
+            "rows of streams",
+            config.ingest.stream_memory.bytes(),
+            WAITS,
+        )
+        .with_setting("gateway.ingest.stream_memory")
+        .with_quantity(LimitedQuantity::StreamBytes),
+        GatewayLimit::new(
+            "node",
+            "streams of batches",
+            config.ingest.max_streams as u64,
+            "streams",
+            REFUSED,
+        )
+        .with_setting("gateway.ingest.max_streams")
+        .with_quantity(LimitedQuantity::Streams),
+        GatewayLimit::new(
+            "table",
+            "producers and batch ids",
+            config.ingest.max_producers as u64,
+            "producers",
+            REFUSED,
+        )
+        .with_setting("gateway.ingest.max_producers"),
+        GatewayLimit::new(
+            "stream",
+            "batches that are not answered",
+            config.ingest.stream_window.bytes() as u64,
+            "bytes",
+            WAITS,
+        )
+        .with_setting("gateway.ingest.stream_window"),
         GatewayLimit::new(
             "node",
             "sessions",

@@ -7,6 +7,8 @@ use volary_node::message_budget::MessageBudget;
 use volary_node::size::MemorySize;
 
 use crate::config::Config;
+use crate::load::group::Groups;
+use crate::load::ingest_streams::IngestStreams;
 use crate::statements::Statements;
 
 /// The parts of the gateway that know how much of the limits is in use.
@@ -20,6 +22,10 @@ pub(crate) struct LimitUsageSources {
     pub(crate) kept_places: Arc<Admission>,
     /// The budget for messages that have arrived only in part.
     pub(crate) message_budget: MessageBudget,
+    /// The small writes that wait or are in flight.
+    pub(crate) groups: Arc<Groups>,
+    /// The streams of batches.
+    pub(crate) streams: Arc<IngestStreams>,
 }
 
 impl LimitUsageSources {
@@ -36,6 +42,9 @@ impl LimitUsageSources {
             LimitedQuantity::OperatorBytes => statements.memory_bytes(),
             LimitedQuantity::ProcessBytes => ProcessMemory::this().in_use(),
             LimitedQuantity::MessageBytes => self.message_budget.bytes(),
+            LimitedQuantity::QueuedBytes => self.groups.queue().used_bytes(),
+            LimitedQuantity::StreamBytes => self.streams.memory().used_bytes(),
+            LimitedQuantity::Streams => self.streams.open(),
             LimitedQuantity::TemporaryTables => catalog.temporary_usage().tables,
             LimitedQuantity::TemporaryBytes => return catalog.temporary_usage().bytes,
         };
@@ -52,6 +61,9 @@ pub(super) enum LimitedQuantity {
     OperatorBytes,
     ProcessBytes,
     MessageBytes,
+    QueuedBytes,
+    StreamBytes,
+    Streams,
     TemporaryTables,
     TemporaryBytes,
 }

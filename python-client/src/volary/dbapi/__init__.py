@@ -8,7 +8,8 @@
 
 Each statement commits by itself: `commit` does nothing, and `rollback` undoes nothing. Cursors have more methods than
 PEP 249 asks for (`fetch_arrow_table`, `fetch_df`, `fetch_polars`, `adbc_ingest`). They are named as in the ADBC driver,
-so that code for one works with the other. The messages of errors begin with the server's code.
+so that code for one works with the other. A write can have a `batch_id`, with which it is applied only once if it is
+repeated. The messages of errors begin with the server's code.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -14,6 +14,9 @@ from .._target import Target
 from . import _errors
 from ._cursor import Cursor
 from ._errors import ProgrammingError, translated
+
+if TYPE_CHECKING:
+    from .._write_stream import BatchStatus
 
 
 class Connection:
@@ -45,9 +48,9 @@ class Connection:
         self._check_open()
         return Cursor(self, self._gateway)
 
-    def execute(self, operation: str, parameters: Any = None) -> Cursor:
-        """Runs a statement in a new cursor, and returns the cursor."""
-        return self.cursor().execute(operation, parameters)
+    def execute(self, operation: str, parameters: Any = None, *, batch_id: str | None = None) -> Cursor:
+        """Runs a statement in a new cursor, and returns the cursor. The arguments are those of `Cursor.execute`."""
+        return self.cursor().execute(operation, parameters, batch_id=batch_id)
 
     def commit(self) -> None:
         """Does nothing, because each statement has committed already."""
@@ -60,6 +63,16 @@ class Connection:
     def close(self) -> None:
         """Ends all statements and the session. Cursors cannot be used any more. May be called more than once."""
         self._gateway.close()
+
+    def batch_status(
+        self, table: str, producer: str, sequence: int | None = None, *, schema: str | None = None
+    ) -> BatchStatus:
+        """Returns whether a statement with a batch id was committed. `producer` is its `batch_id`, or the producer of a
+        stream: see `volary.Connection.batch_status`. This is an extension of PEP 249.
+        """
+        self._check_open()
+        with translated:
+            return self._gateway.batch_status(table, producer, sequence, schema=schema)
 
     def adbc_get_table_schema(
         self, table_name: str, *, catalog_filter: str | None = None, db_schema_filter: str | None = None

@@ -70,37 +70,40 @@ class Cursor:
         """The number of rows that are fetched already, or None without rows."""
         return None if self._rows is None else self._rows.rownumber
 
-    def execute(self, operation: str, parameters: Any = None) -> Self:
+    def execute(self, operation: str, parameters: Any = None, *, batch_id: str | None = None) -> Self:
         """Runs a statement. A statement without rows has finished when this method returns.
 
         `parameters` are the values for its `?`, in order, or Arrow data with one row. For INSERT … VALUES, Arrow data
-        may have many rows.
+        may have many rows. `batch_id` is an extension of PEP 249. It names a statement that writes, so that the
+        statement can be repeated if its answer was lost: see `volary.Connection.sql`.
         """
         self._begin()
         with translated:
             if parameters is None:
-                self._run(operation)
+                self._run(operation, batch_id=batch_id)
             elif not is_arrow(parameters):
-                self._run(operation, to_batches(_values(parameters)))
-            elif not self._run_for_each(operation, parameters):
+                self._run(operation, to_batches(_values(parameters)), batch_id=batch_id)
+            elif not self._run_for_each(operation, parameters, batch_id):
                 raise ProgrammingError("the parameters have no rows")
         return self
 
-    def executemany(self, operation: str, seq_of_parameters: Any) -> None:
+    def executemany(self, operation: str, seq_of_parameters: Any, *, batch_id: str | None = None) -> None:
         """Runs a statement that returns no rows, once for each row of parameters.
 
         The parameters are sequences, or Arrow data. An INSERT … VALUES inserts all rows as one write. If its values
         contain a subquery, or compute with a parameter that must be cast, each row is its own write. Without rows,
         nothing is run. With None, the statement is run once, as in the ADBC driver.
+
+        `batch_id` names the write, as in `execute`. With it, a statement whose rows are separate writes is refused.
         """
         self._begin()
         with translated:
             if seq_of_parameters is None:
-                self._run(operation)
+                self._run(operation, batch_id=batch_id)
             elif is_arrow(seq_of_parameters):
-                self._run_for_each(operation, seq_of_parameters)
+                self._run_for_each(operation, seq_of_parameters, batch_id)
             elif rows := [_values(row) for row in seq_of_parameters]:
-                self._run(operation, rows_to_batches(rows))
+                self._run(operation, rows_to_batches(rows), batch_id=batch_id)
             else:
                 self._rowcount = 0
         if self._rows is not None:
@@ -198,19 +201,22 @@ class Cursor:
         catalog_name: str | None = None,
         db_schema_name: str | None = None,
         temporary: bool = False,
+        batch_id: str | None = None,
     ) -> int:
         """Writes Arrow data into a table, either all of its rows or none, and returns their number.
 
         `data` is Arrow data of any library, a list of record batches, or a dataset of pyarrow. Columns are matched by
         name. The only catalog is `volary`. The default of `db_schema_name` is the current schema of the session. A
         `temporary` table belongs to the session: only this connection finds it, and it ends with the session.
+        `batch_id` names the write, as in `execute`. With it, a write that creates or replaces its table is refused. The
+        ADBC driver does not have this argument.
         """
         self._begin()
         command = statement_ingest(
             table_name, mode, {}, catalog=catalog_name, schema=db_schema_name, temporary=temporary
         )
         with translated:
-            self._rowcount = self._gateway.write(command, to_reader(data), on_start=self._note_start)
+            self._rowcount = self._gateway.write(command, to_reader(data), batch_id=batch_id, on_start=self._note_start)
         return self._rowcount
 
     def adbc_cancel(self) -> None:
@@ -244,17 +250,24 @@ class Cursor:
             raise ProgrammingError("there are no rows to fetch: first execute a statement that returns rows")
         return self._rows
 
-    def _run(self, operation: str, batches: Iterable[pa.RecordBatch] = (), schema: pa.Schema | None = None) -> None:
+    def _run(
+        self,
+        operation: str,
+        batches: Iterable[pa.RecordBatch] = (),
+        schema: pa.Schema | None = None,
+        *,
+        batch_id: str | None,
+    ) -> None:
         if not isinstance(operation, str):
             raise ProgrammingError(f"a statement is text, not {type(operation).__name__}")
-        result = self._gateway.run(operation, batches, schema, on_start=self._note_start)
+        result = self._gateway.run(operation, batches, schema, batch_id=batch_id, on_start=self._note_start)
         self._query_id = result.query_id
         if result.rows_affected is None:
             self._rows, self._rowcount = Rows(result), -1
         else:
             self._rowcount = result.rows_affected
 
-    def _run_for_each(self, operation: str, data: Any) -> bool:
+    def _run_for_each(self, operation: str, data: Any, batch_id: str | None) -> bool:
         """Runs the statement with Arrow data, which is sent as it is read. Returns False if the data has no rows."""
         reader = to_reader(data)
         batches = (batch for batch in reader if batch.num_rows)
@@ -262,7 +275,7 @@ class Cursor:
         if first is None:
             self._rowcount = 0
             return False
-        self._run(operation, chain((first,), batches), reader.schema)
+        self._run(operation, chain((first,), batches), reader.schema, batch_id=batch_id)
         return True
 
     def _note_start(self, exchange: Exchange) -> None:

@@ -15,13 +15,22 @@ class Warning(Exception):
 class Error(Exception):
     """The base class of all errors of the module.
 
-    If the error comes from Volary, `__cause__` is the `volary.Error`, and `code` and `sqlstate` are those of it.
+    If the error comes from Volary, `__cause__` is the `volary.Error`, and `code`, `sqlstate` and `retry_after` (in
+    seconds) are those of it.
     """
 
-    def __init__(self, message: str, *, code: ErrorCode | None = None, sqlstate: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: ErrorCode | None = None,
+        sqlstate: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.sqlstate = sqlstate
+        self.retry_after = retry_after
 
 
 class InterfaceError(Error):
@@ -104,7 +113,7 @@ def from_volary(error: errors.Error) -> Error:
     kind = _OF_CODE[error.code]
     if kind is ProgrammingError and error.sqlstate is not None:
         kind = _OF_SQLSTATE.get(error.sqlstate[:2], kind)
-    return kind(str(error), code=error.code, sqlstate=error.sqlstate)
+    return kind(str(error), code=error.code, sqlstate=error.sqlstate, retry_after=error.retry_after)
 
 
 class _Translated:

@@ -199,10 +199,8 @@ class Tables(CanCreateDatabase, DirectPyArrowExampleLoader):
         raise com.UnsupportedOperationError("Volary cannot change rows of a table, only append rows or replace it")
 
     def truncate_table(self, name: str, /, *, database: Any = None) -> None:
-        """Refuses, because rows of a table cannot be deleted."""
-        raise com.UnsupportedOperationError(
-            "Volary cannot delete the rows of a table; create_table(…, schema=…, overwrite=True) replaces the table"
-        )
+        """Removes all rows of a table."""
+        self._run_statement(f"TRUNCATE TABLE {_name(self._database_of(database), name)}")
 
     def rename_table(self, old_name: str, new_name: str) -> None:
         """Refuses, because tables keep their names."""

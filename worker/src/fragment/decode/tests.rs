@@ -22,6 +22,7 @@ use crate::storage::Storage;
 fn binder(values: Vec<Bytes>) -> (Binder, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let bindings = TicketBindings {
+        as_of_us: 0,
         snapshot: Snapshot::default(),
         scans: Vec::new(),
         counted_writes: None,

@@ -3,12 +3,6 @@
 {%- endmacro %}
 
 
-{#- There is no TRUNCATE, but a table can be replaced by one without rows, in one step. -#}
-{% macro volary__truncate_relation(relation) -%}
-  {% do volary__replace_with(relation, 'select * from ' ~ relation.render() ~ ' where false') %}
-{%- endmacro %}
-
-
 {#- There is no ALTER COLUMN … TYPE, but a table can be replaced by one with other types, in one step. -#}
 {% macro volary__alter_column_type(relation, column_name, new_column_type) -%}
   {%- set selected = [] -%}

@@ -3,13 +3,13 @@ use std::net::{Ipv4Addr, TcpListener};
 
 /// Returns `count` different ports of the loopback interface.
 ///
-/// Port 0 is of no use, because Ballista's programs do not report the port that the system gave
+/// Port 0 is of no use for programs of others, which do not report the port that the system gave
 /// them. Another process may take a port before the program listens on it. The program ends in that
 /// case, and its log says why.
 ///
 /// # Errors
 /// Returns the errors of the operating system.
-pub(super) fn free(count: usize) -> io::Result<Vec<u16>> {
+pub(crate) fn free(count: usize) -> io::Result<Vec<u16>> {
     // All ports are held until the last one is found, so that no port appears twice.
     let listeners = (0..count)
         .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 /// A shell script that runs a program and kills it at the end of the script's standard input.
-/// Ballista's programs do not read their input, so without the script they would outlive a parent
+/// Programs of others do not read their input, so without the script they would outlive a parent
 /// process that is killed. The shell replaces itself with the program (`exec`), so that the process
 /// id and the exit status of the child are those of the program. A background process waits for the
 /// end of the input.
@@ -16,22 +16,23 @@ const KILL_AT_END_OF_INPUT: &str =
 /// Number of lines of the log that an error shows. The log itself is deleted.
 const LINES_SHOWN: usize = 20;
 
-/// A process. Dropping it kills the process, because nobody needs what it has written.
+/// A process of another project. Dropping it kills the process, because nobody needs what it has
+/// written.
 #[derive(Debug)]
-pub(super) struct BallistaProcess {
+pub(crate) struct LoggedProcess {
     name: String,
     /// The child process. It holds the standard input, to which nothing is ever written.
     child: Child,
     log: PathBuf,
 }
 
-impl BallistaProcess {
+impl LoggedProcess {
     /// Starts the process. `name` is its name in errors. All its output goes to the file `log`.
     ///
     /// # Errors
     /// Returns the errors of the operating system. A missing program is not an error here:
     /// [`Self::ensure_runs`] reports that the process has ended.
-    pub(super) fn start(
+    pub(crate) fn start(
         name: &str,
         program: &Path,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
@@ -62,7 +63,7 @@ impl BallistaProcess {
     /// # Errors
     /// Returns an error if the process has ended. The error contains the end of its log, which says
     /// why.
-    pub(super) fn ensure_runs(&mut self) -> Result<()> {
+    pub(crate) fn ensure_runs(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("{} has ended with {status}: {}", self.name, self.log_tail());
         }
@@ -70,7 +71,7 @@ impl BallistaProcess {
     }
 
     /// Returns the last lines of the log.
-    pub(super) fn log_tail(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         match fs::read(&self.log) {
             Ok(log) => last_lines(&String::from_utf8_lossy(&log), LINES_SHOWN),
             Err(error) => format!("its log cannot be read: {error}"),
@@ -78,7 +79,7 @@ impl BallistaProcess {
     }
 }
 
-impl Drop for BallistaProcess {
+impl Drop for LoggedProcess {
     fn drop(&mut self) {
         // The process may have ended already. Errors are ignored, because nobody could handle them
         // here.
@@ -103,7 +104,7 @@ mod tests {
     fn a_process_ends_with_its_input() {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
-        let mut process = BallistaProcess::start("one", Path::new("sleep"), ["1000"], log).unwrap();
+        let mut process = LoggedProcess::start("one", Path::new("sleep"), ["1000"], log).unwrap();
         process.ensure_runs().unwrap();
         // When a parent process is killed, the operating system closes the input in the same way.
         // Neither this nor `wait` sends a signal, so the signal comes from the script.
@@ -117,7 +118,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
         let script = ["-c", "echo listening; echo 'no more memory' >&2; exit 3"];
-        let mut process = BallistaProcess::start("one", Path::new("sh"), script, log).unwrap();
+        let mut process = LoggedProcess::start("one", Path::new("sh"), script, log).unwrap();
         // `wait` would close the input, and the script would then kill the process.
         let error = loop {
             match process.ensure_runs() {

@@ -1,0 +1,39 @@
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::datasource::listing::PartitionedFile;
+use object_store::ObjectMeta;
+use object_store::path::Path;
+
+/// Rows of a shard that are in memory. A scan gets them in the place of a file.
+#[derive(Debug, Clone)]
+pub(crate) struct LoggedBatches(Arc<Vec<RecordBatch>>);
+
+impl LoggedBatches {
+    /// Returns a file that stands for the rows, which have the columns of segments.
+    pub(crate) fn file(batches: Vec<RecordBatch>) -> PartitionedFile {
+        let file = PartitionedFile::new_from_meta(ObjectMeta {
+            location: Path::from("log"),
+            last_modified: DateTime::<Utc>::UNIX_EPOCH,
+            size: 0,
+            e_tag: None,
+            version: None,
+        });
+        file.with_extension(Self(Arc::new(batches)))
+    }
+
+    /// Returns the rows, in batches of at most `batch_rows` rows.
+    pub(super) fn batches(&self, batch_rows: usize) -> Vec<RecordBatch> {
+        let mut batches = Vec::with_capacity(self.0.len());
+        for batch in self.0.iter() {
+            let mut start = 0;
+            while start < batch.num_rows() {
+                let rows = batch_rows.max(1).min(batch.num_rows() - start);
+                batches.push(batch.slice(start, rows));
+                start += rows;
+            }
+        }
+        batches
+    }
+}
