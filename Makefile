@@ -80,8 +80,9 @@ needs-build needs-test: needs-%:
 	@PYTHON="$(PYTHON)" tools/check-needs.sh $*
 	@test -x $(BIN) || echo "The first build compiles DataFusion. It takes about half an hour on two processors."
 
+# All builds are of the workspace: a build of one package would enable fewer features, and compile DataFusion anew for it.
 build: needs-build ## Build the binary
-	cargo build --release -p volary-cli --bin volary
+	cargo build --release --workspace --bin volary
 
 demo: build ## Load TPC-H into a local cluster and show a few queries; Ctrl-C ends it
 	$(BIN) demo --scale $(SCALE) --workers $(WORKERS) $(DEMO)
@@ -222,7 +223,7 @@ docs: build ## Make the pages of docs that list settings, limits and metrics, an
 	$(PYTHON) tools/terraform_settings.py
 
 bench: setup ## Run the benchmarks into benches/results, and draw them; docs/benchmarks.md says how they are read
-	cargo build --release --workspace --bins --features volary-benches/postgres
+	cargo build --release --workspace --bins
 	$(dir $(BIN))volary-bench --results benches/results
 	$(JDBC_BENCH) -Dbench.arguments="--results ../results"
 	$(PYTHON_BENCH) --results benches/results
@@ -236,7 +237,7 @@ bench-python: setup build ## Run two of them: small queries from Python by threa
 	$(PYTHON_BENCH) --results benches/results
 
 bench-quick: setup ## The same in a few minutes, with smaller sizes, into a temporary directory
-	cargo build --release --workspace --bins --features volary-benches/postgres
+	cargo build --release --workspace --bins
 	directory=$$(mktemp -d) && \
 		$(dir $(BIN))volary-bench --quick --results $$directory/results && \
 		$(JDBC_BENCH) -Dbench.arguments="--quick --results $$directory/results" && \

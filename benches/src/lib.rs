@@ -34,7 +34,6 @@ pub mod metrics;
 /// Finds ports that nobody listens on.
 mod ports;
 /// Starts PostgreSQL, if it is installed.
-#[cfg(feature = "postgres")]
 pub mod postgres;
 /// Controls a process that reads commands from its standard input and answers on its standard
 /// output.

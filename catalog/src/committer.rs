@@ -7,7 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{Mutex, oneshot};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 use super::draft::Draft;
@@ -24,16 +26,28 @@ const MAX_GROUP: usize = 1024;
 pub(super) struct Committer {
     store: Arc<dyn MetadataStore>,
     state: ArcSwap<CatalogState>,
-    waiting: parking_lot::Mutex<VecDeque<Box<dyn WaitingChange>>>,
-    /// Whoever holds it commits changes.
-    turn: Mutex<()>,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Box<dyn WaitingChange>>,
+    /// Says whether a thread commits what waits.
+    is_served: bool,
+}
+
+/// The duty to commit what waits, until nothing does. If it is dropped before, because the runtime
+/// stops, what waits is given up.
+struct Service {
+    committer: Arc<Committer>,
+    is_done: bool,
 }
 
 impl fmt::Debug for Committer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Committer")
             .field("store", &self.store)
-            .field("waiting", &self.waiting.lock().len())
+            .field("waiting", &self.queue.lock().waiting.len())
             .finish_non_exhaustive()
     }
 }
@@ -50,6 +64,18 @@ trait WaitingChange: Send {
     /// Answers whoever wants the change: with `failure` if the draft could not be committed, and
     /// otherwise with what was decided.
     fn answer(self: Box<Self>, failure: Option<Error>);
+}
+
+/// The answer to whoever wants a change.
+struct Answer {
+    change: Box<dyn WaitingChange>,
+    failure: Option<Error>,
+}
+
+impl Answer {
+    fn send(self) {
+        self.change.answer(self.failure);
+    }
 }
 
 struct Change<T, F> {
@@ -96,8 +122,7 @@ impl Committer {
         Self {
             store,
             state: ArcSwap::from_pointee(state),
-            waiting: parking_lot::Mutex::default(),
-            turn: Mutex::default(),
+            queue: Mutex::default(),
         }
     }
 
@@ -109,7 +134,7 @@ impl Committer {
     /// Returns the number of changes that wait for somebody to commit them.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.lock().len()
+        self.queue.lock().waiting.len()
     }
 
     /// Returns the store.
@@ -118,43 +143,56 @@ impl Committer {
         &self.store
     }
 
-    /// Commits the change that `decide` drafts. `decide` is called again if the store was changed
-    /// by somebody else, or if other changes of the group are refused.
+    /// Commits the change that `decide` drafts. The change is made even if the caller drops the
+    /// future. `decide` is called again if the store was changed by somebody else, or if other
+    /// changes of the group are refused.
     ///
     /// # Errors
     /// The errors of `decide` and of the store, and `UNAVAILABLE` if others change the store all
     /// the time.
     pub(super) async fn change<T: Send + 'static>(
-        &self,
+        self: &Arc<Self>,
         decide: impl Fn(&mut Draft) -> Result<T> + Send + 'static,
         may_use_ballast: bool,
     ) -> Result<T> {
-        let (sender, mut receiver) = oneshot::channel();
-        self.waiting.lock().push_back(Box::new(Change {
-            decide,
-            may_use_ballast,
-            decided: None,
-            sender,
-        }));
-        let _turn = self.turn.lock().await;
-        loop {
-            match receiver.try_recv() {
-                Ok(outcome) => return outcome,
-                Err(oneshot::error::TryRecvError::Empty) => self.commit_next().await,
-                Err(oneshot::error::TryRecvError::Closed) => {
-                    return Err(shutdown_error());
-                }
-            }
+        let (sender, receiver) = oneshot::channel();
+        let is_served = {
+            let mut queue = self.queue.lock();
+            queue.waiting.push_back(Box::new(Change {
+                decide,
+                may_use_ballast,
+                decided: None,
+                sender,
+            }));
+            std::mem::replace(&mut queue.is_served, true)
+        };
+        if !is_served {
+            // One thread decides, writes and syncs. With tasks for some of that, each commit would
+            // wait for several threads to wake up.
+            let service = Service {
+                committer: Arc::clone(self),
+                is_done: false,
+            };
+            let runtime = Handle::current();
+            runtime
+                .clone()
+                .spawn_blocking(move || service.run(&runtime));
         }
+        receiver.await.unwrap_or_else(|_| Err(shutdown_error()))
     }
 
-    /// Commits the changes that have waited longest.
-    async fn commit_next(&self) {
-        let mut group: Vec<_> = {
-            let mut waiting = self.waiting.lock();
-            let count = waiting.len().min(MAX_GROUP);
-            waiting.drain(..count).collect()
-        };
+    /// Takes the changes that have waited longest. If there are none, the next change needs another
+    /// thread.
+    fn take_group(&self) -> Option<Vec<Box<dyn WaitingChange>>> {
+        let mut queue = self.queue.lock();
+        let count = queue.waiting.len().min(MAX_GROUP);
+        queue.is_served = count > 0;
+        (count > 0).then(|| queue.waiting.drain(..count).collect())
+    }
+
+    /// Commits a group, and returns the answers to its changes.
+    async fn commit_group(&self, mut group: Vec<Box<dyn WaitingChange>>) -> Vec<Answer> {
+        let mut answers = Vec::with_capacity(group.len());
         let may_use_ballast = group.iter().all(|change| change.may_use_ballast());
         let mut failure = self.commit(&mut group, may_use_ballast).await.err();
         if !may_use_ballast
@@ -164,11 +202,12 @@ impl Committer {
             let (mut others, refused): (Vec<_>, Vec<_>) = group
                 .into_iter()
                 .partition(|change| change.may_use_ballast());
-            answer_all(refused, Some(full));
+            answers.extend(same_answers(refused, Some(full)));
             failure = self.commit(&mut others, true).await.err();
             group = others;
         }
-        answer_all(group, failure);
+        answers.extend(same_answers(group, failure));
+        answers
     }
 
     async fn commit(
@@ -213,11 +252,54 @@ impl Committer {
     }
 }
 
-fn answer_all(group: Vec<Box<dyn WaitingChange>>, failure: Option<Error>) {
-    let failure = failure.map(Arc::new);
-    for change in group {
-        change.answer(failure.as_ref().map(Error::shared));
+impl Service {
+    /// Commits what waits, on a thread that may block.
+    fn run(mut self, runtime: &Handle) {
+        let mut next = self.committer.take_group();
+        while let Some(group) = next.take() {
+            let committing = self.committer.commit_group(group);
+            let committing = AssertUnwindSafe(|| runtime.block_on(committing));
+            let answers = catch_unwind(committing).unwrap_or_else(|_| {
+                // Whoever waits for the group notices that it was given up.
+                tracing::error!("committing changes of the catalog panicked; please report this");
+                Vec::new()
+            });
+            next = self.committer.take_group();
+            if next.is_none() {
+                // Whoever is answered may close the catalog, and open its store again at once.
+                self.is_done = true;
+                drop(self);
+                return answers.into_iter().for_each(Answer::send);
+            }
+            answers.into_iter().for_each(Answer::send);
+        }
+        self.is_done = true;
     }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let mut queue = self.committer.queue.lock();
+            queue.is_served = false;
+            let given_up = std::mem::take(&mut queue.waiting);
+            // Whoever waits is woken after the lock is released.
+            drop(queue);
+            drop(given_up);
+        }
+    }
+}
+
+/// Returns the answers to changes that have the same outcome.
+fn same_answers(
+    group: Vec<Box<dyn WaitingChange>>,
+    failure: Option<Error>,
+) -> impl Iterator<Item = Answer> {
+    let failure = failure.map(Arc::new);
+    group.into_iter().map(move |change| Answer {
+        change,
+        failure: failure.as_ref().map(Error::shared),
+    })
 }
 
 /// Returns the error of a change that was not made because the gateway stops.

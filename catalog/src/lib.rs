@@ -101,12 +101,12 @@ pub use write_summary::WriteSummary;
 
 use std::sync::Arc;
 
+use volary_flight_proto::Result;
 use volary_flight_proto::ids::ClusterId;
 use volary_flight_proto::seal::Key;
-use volary_flight_proto::{Error, ErrorCode, Result};
 
 use aborts::DeletedThrough;
-use committer::{Committer, shutdown_error};
+use committer::Committer;
 use draft::Draft;
 use records::ClusterRecord;
 use write_numbers::WriteNumbers;
@@ -120,7 +120,7 @@ pub struct Catalog {
 
 #[derive(Debug)]
 struct Inner {
-    committer: Committer,
+    committer: Arc<Committer>,
     write_numbers: WriteNumbers,
     deleted_through: DeletedThrough,
 }
@@ -155,7 +155,7 @@ impl Catalog {
         };
         let catalog = Self {
             inner: Arc::new(Inner {
-                committer: Committer::new(store, state),
+                committer: Arc::new(Committer::new(store, state)),
                 write_numbers: WriteNumbers::default(),
                 deleted_through: DeletedThrough::default(),
             }),
@@ -188,7 +188,7 @@ impl Catalog {
         &self,
         decide: impl Fn(&mut Draft) -> Result<T> + Send + Sync + 'static,
     ) -> Result<T> {
-        self.run_change(decide, false).await
+        self.inner.committer.change(decide, false).await
     }
 
     /// Makes a change like [`Self::change`]. If the disk is full, the store may use its ballast for
@@ -197,28 +197,7 @@ impl Catalog {
         &self,
         decide: impl Fn(&mut Draft) -> Result<T> + Send + Sync + 'static,
     ) -> Result<T> {
-        self.run_change(decide, true).await
-    }
-
-    async fn run_change<T: Send + 'static>(
-        &self,
-        decide: impl Fn(&mut Draft) -> Result<T> + Send + Sync + 'static,
-        may_use_ballast: bool,
-    ) -> Result<T> {
-        let inner = Arc::clone(&self.inner);
-        let change = async move { inner.committer.change(decide, may_use_ballast).await };
-        let task = tokio::spawn(change);
-        task.await.unwrap_or_else(|source| {
-            Err(if source.is_cancelled() {
-                shutdown_error()
-            } else {
-                Error::with_source(
-                    ErrorCode::Internal,
-                    "a change of the catalog panicked",
-                    source,
-                )
-            })
-        })
+        self.inner.committer.change(decide, true).await
     }
 }
 

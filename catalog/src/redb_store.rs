@@ -78,8 +78,7 @@ impl MetadataStore for RedbStore {
         expected: Vec<ExpectedVersion>,
         changes: Vec<EntryChange>,
     ) -> Result<u64, CommitError> {
-        let file = Arc::clone(&self.file);
-        run_commit(expected, changes, move |work| file.commit(work)).await
+        run_commit(&expected, &changes, |work| self.file.commit(work))
     }
 
     async fn commit_with_ballast(
@@ -87,11 +86,9 @@ impl MetadataStore for RedbStore {
         expected: Vec<ExpectedVersion>,
         changes: Vec<EntryChange>,
     ) -> Result<u64, CommitError> {
-        let file = Arc::clone(&self.file);
-        run_commit(expected, changes, move |work| {
-            file.commit_with_ballast(work)
+        run_commit(&expected, &changes, |work| {
+            self.file.commit_with_ballast(work)
         })
-        .await
     }
 }
 
@@ -101,19 +98,16 @@ type Committed = ControlFlow<String, u64>;
 /// The work of a transaction.
 type Work<'a> = &'a dyn Fn(&WriteTransaction, u64) -> Result<Committed, redb::Error>;
 
-async fn run_commit(
-    expected: Vec<ExpectedVersion>,
-    changes: Vec<EntryChange>,
-    run: impl FnOnce(Work<'_>) -> Result<Committed, CommitFailure> + Send + 'static,
+fn run_commit(
+    expected: &[ExpectedVersion],
+    changes: &[EntryChange],
+    run: impl FnOnce(Work<'_>) -> Result<Committed, CommitFailure>,
 ) -> Result<u64, CommitError> {
-    let commit = move || {
-        kill_point("catalog.before_commit");
-        let committed =
-            run(&|transaction, version| commit(transaction, version, &expected, &changes))?;
-        kill_point("catalog.after_commit");
-        Ok(committed)
-    };
-    match run_blocking(commit).await? {
+    kill_point("catalog.before_commit");
+    let committed = run(&|transaction, version| commit(transaction, version, expected, changes));
+    let committed = committed.map_err(Error::from)?;
+    kill_point("catalog.after_commit");
+    match committed {
         ControlFlow::Continue(version) => Ok(version),
         ControlFlow::Break(key) => Err(CommitError::Conflict { key }),
     }

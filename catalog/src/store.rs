@@ -16,7 +16,7 @@ pub trait MetadataStore: Debug + Send + Sync {
     async fn load(&self) -> Result<StoreContent>;
 
     /// Makes all `changes` durably, if each of the `expected` keys still has its version. Returns
-    /// the new revision, which becomes the version of all keys that were put.
+    /// the new revision, which becomes the version of all keys that were put. May block.
     ///
     /// # Errors
     /// [`CommitError`]. Nothing was changed, unless the message of [`CommitError::Failed`] says

@@ -10,12 +10,16 @@ use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use prost::Message;
 use tonic::{Code, Status};
 use volary_flight_proto::Error;
-use volary_flight_proto::control::{Control, SegmentList, WorkerReport};
+use volary_flight_proto::control::{
+    Control, OptimizeResult, SegmentList, StorageState, WorkerReport,
+};
 use volary_flight_proto::direct::{DirectTicket, Introduced, Introduction};
 use volary_flight_proto::fragment::{Fragment, Leaf, Parameter, Parameters};
 use volary_flight_proto::frame::Frame;
 use volary_flight_proto::ids::{ClusterId, QueryId, WriteId};
-use volary_flight_proto::membership::{JoinRequest, JoinResponse, LeaveRequest, LeaveResponse};
+use volary_flight_proto::membership::{
+    CheckAnswer, CheckRequest, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
+};
 use volary_flight_proto::session::{
     CloseSessionResult, GetSessionOptionsResult, SessionClaims, SetSessionOptionsRequest,
     SetSessionOptionsResult,
@@ -28,7 +32,7 @@ fuzz_target!(init: volary_fuzz::guard::start("messages", volary_fuzz::seeds::nod
     let Some((which, bytes)) = data.split_first() else {
         return;
     };
-    match which % 27 {
+    match which % 31 {
         0 => {
             if let Some(ticket) = check_round_trip::<FragmentTicket>(bytes) {
                 let _ids = (ticket.query_id(), ticket.fragment_id());
@@ -71,6 +75,10 @@ fuzz_target!(init: volary_fuzz::guard::start("messages", volary_fuzz::seeds::nod
         23 => _ = check_round_trip::<SetSessionOptionsResult>(bytes),
         24 => _ = check_round_trip::<GetSessionOptionsResult>(bytes),
         25 => _ = check_round_trip::<CloseSessionResult>(bytes),
+        26 => _ = check_round_trip::<OptimizeResult>(bytes),
+        27 => _ = check_round_trip::<StorageState>(bytes),
+        28 => _ = check_round_trip::<CheckRequest>(bytes),
+        29 => _ = check_round_trip::<CheckAnswer>(bytes),
         _ => check_error(bytes),
     }
 });

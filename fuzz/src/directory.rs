@@ -3,10 +3,14 @@ use std::path::{Path, PathBuf};
 /// The data directory of a node. The fuzzer ends its process without dropping anything, so the next
 /// process removes the directories of processes that have ended.
 #[derive(Debug)]
-pub(crate) struct Directory(PathBuf);
+pub struct Directory(PathBuf);
 
 impl Directory {
-    pub(crate) fn new(node: &str) -> Self {
+    /// Creates a directory for a node with this name.
+    ///
+    /// # Panics
+    /// Panics if no directory can be created.
+    pub fn new(node: &str) -> Self {
         let all = std::env::temp_dir().join("volary-fuzz");
         for entry in std::fs::read_dir(&all).into_iter().flatten().flatten() {
             if !Path::new("/proc").join(entry.file_name()).exists() {
@@ -20,7 +24,8 @@ impl Directory {
         Self(directory.keep())
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Returns the path of the directory.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }

@@ -7,13 +7,15 @@
 /// Calls a node's service in the way that its listener does.
 pub mod call;
 /// Creates the directories in which nodes keep files.
-mod directory;
+pub mod directory;
 /// Runs a gateway in this process.
 pub mod gateway;
 /// Detects panics, large allocations and long computations, which no input may cause.
 pub mod guard;
 /// Runs work on a stack as large as those of a node's threads.
 mod large_stack;
+/// Makes the files of a worker's log.
+pub mod log_file;
 /// Seals messages with any content.
 pub mod seal;
 /// Makes the inputs that fuzzing starts from.

@@ -46,6 +46,7 @@ use crate::call::{Answer, Server};
 use crate::directory::Directory;
 use crate::gateway::{Gateway, UNREACHABLE_ADDRESS};
 use crate::guard;
+use crate::log_file;
 use crate::seal::{VALID_FOR, sealer};
 
 /// Maximum number of fragments, relays or parts that may run or wait. Those that are being dropped
@@ -67,7 +68,7 @@ pub struct Worker {
     pub id: WorkerId,
     panics_seen: AtomicUsize,
     _runtimes: OwnedRuntimes,
-    _directory: Directory,
+    directory: Directory,
 }
 
 static WORKER: LazyLock<Worker> = LazyLock::new(Worker::start);
@@ -138,7 +139,7 @@ impl Worker {
             id: context.id,
             panics_seen: AtomicUsize::new(guard::dependency_panics()),
             _runtimes: runtimes,
-            _directory: directory,
+            directory,
         };
         let state = Gateway::open().catalog.state();
         for table in state.tables() {
@@ -162,6 +163,16 @@ impl Worker {
             assert!(listed.is_ok(), "no service after a panic: {listed:?}");
         }
         answer
+    }
+
+    /// Returns the kinds and the payloads of the frames in the worker's log.
+    ///
+    /// # Panics
+    /// Panics if the log cannot be read.
+    pub fn log_frames(&self) -> Vec<(u8, Vec<u8>)> {
+        let log = self.directory.path().join("log");
+        let first = std::fs::read(log.join(log_file::name(1)));
+        log_file::frames_of(&first.expect("the worker has a log"))
     }
 
     /// Encodes a command as a sealed action.

@@ -9,6 +9,7 @@ use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 pub use cpu_stream::{CpuItems, CpuStream};
 pub use plan::{PlanOwner, RunningPlan};
+pub use start_here::{SHORT_WORK_BYTES, continue_on_cpu};
 pub use turns::check_awaited;
 use turns::{PermittedFuture, UserPermits, Work};
 
@@ -16,6 +17,8 @@ use turns::{PermittedFuture, UserPermits, Work};
 mod cpu_stream;
 /// Represents a plan that runs: its owner, and the handle with which others end it.
 mod plan;
+/// Runs short work on the thread that has received it.
+mod start_here;
 /// Decides which tasks compute if there is more to compute than there are processors.
 pub mod turns;
 

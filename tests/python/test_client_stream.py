@@ -283,8 +283,8 @@ def test_a_stream_goes_on_after_a_lost_connection(gateway, far, proxy, lost):
     assert [future.result().sequence for future in futures] == list(range(1, 11))
     assert values_of(gateway) == list(range(10))
     assert len(gateway.streams) == 3
-    # A cut connection loses batches 3 and 7 after they are written, a failure before. A batch before them is sent again too
-    # if its acknowledgement was still on its way.
+    # A cut connection loses batches 3 and 7 after they are written, a failure before that. A batch before them is sent
+    # again too if its acknowledgement was still on its way.
     duplicates = {future.result().sequence for future in futures if future.result().is_duplicate}
     assert duplicates & {3, 7} == ({3, 7} if lost is None else set())
     assert duplicates <= set(range(1, 8))

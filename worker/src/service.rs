@@ -229,18 +229,22 @@ impl WorkerService {
 }
 
 /// Returns the result of work that may take long. Until the result is there, the stream sends empty
-/// messages at regular intervals, which show that the worker is alive.
-fn with_keep_alives<T: Default + Send + 'static>(
+/// messages at regular intervals, which show that the worker is alive. The answer begins with the
+/// first message, so the caller is woken only once if the result is there soon.
+async fn with_keep_alives<T: Default + Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
-) -> MessageStream<T> {
-    let messages = stream::unfold(Some(Box::pin(work)), |work| async move {
+) -> Answer<MessageStream<T>> {
+    let mut messages = stream::unfold(Some(Box::pin(work)), |work| async move {
         let mut work = work?;
         match timeout(KEEP_ALIVE_INTERVAL, &mut work).await {
             Ok(result) => Some((result.map_err(Status::from), None)),
             Err(_) => Some((Ok(T::default()), Some(work))),
         }
-    });
-    messages.boxed()
+    })
+    .boxed();
+    let first = messages.next().await.transpose()?;
+    let first = stream::iter(first.map(Ok));
+    Ok(Response::new(first.chain(messages).boxed()))
 }
 
 /// Creates the error for a call that only a gateway serves.
@@ -273,7 +277,7 @@ impl Flight for WorkerService {
     ) -> Answer<MessageStream<PutResult>> {
         PeerKind::of(request.extensions()).check_is_node()?;
         let writing = self.begin_write(request.into_inner()).await?;
-        Ok(Response::new(with_keep_alives(writing)))
+        with_keep_alives(writing).await
     }
 
     async fn do_action(
@@ -290,7 +294,7 @@ impl Flight for WorkerService {
         if let Some(control::Command::Optimize(optimize)) = &mut command.command {
             let optimize = std::mem::take(optimize);
             let optimizing = self.optimize(optimize, command.lineage, command.commits);
-            return Ok(Response::new(with_keep_alives(optimizing.await?)));
+            return with_keep_alives(optimizing.await?).await;
         }
         let body = self.run_command(command).await?;
         let result = arrow_flight::Result { body };

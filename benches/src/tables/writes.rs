@@ -12,21 +12,20 @@ use crate::bench::Bench;
 use crate::disk_flushes::DiskFlushes;
 use crate::goals::Goal;
 use crate::interleaved::{Candidate, measure_in_turns};
-#[cfg(feature = "postgres")]
 use crate::postgres::{PostgresServer, Programs};
 use crate::results::{Label, Variant};
 use crate::statistics::Spread;
 use crate::stub::StubOptions;
 use crate::writing::measured::{Writers, Writing};
-#[cfg(feature = "postgres")]
 use crate::writing::postgres::{PostgresStatement, PostgresWay};
 use crate::writing::raw::{BlockSync, PlainParquet, RoundTrip};
+use crate::writing::stream::Streams;
 use crate::writing::volary::Ingest;
 
 pub(super) const TABLE: BenchTable = BenchTable {
     name: "writes",
     title: "Durable writes by batch size",
-    method: "Clients write batches at the same time, each on its own connection, for a fixed time, into a table of four columns (BIGINT, BIGINT, DOUBLE PRECISION, VARCHAR of 12 characters) that is empty at the beginning of each turn. A batch is one statement, and is durable when it is answered. Volary is a gateway and four workers in one process; a batch is a CommandStatementIngest, as ADBC and the Python client send it. PostgreSQL has fsync and synchronous_commit on, otherwise its default settings, a table without an index, and a connection over loopback; a batch is a prepared INSERT … VALUES of all rows, or a COPY in binary format. All data is on one file system. The raw costs are those of one client: fdatasync of a block of 4 KiB that is overwritten; a DoPut of one row to a stub; and one thread that writes each batch to a new Parquet file with LZ4 and syncs that. Disk flushes are those of the whole disk, as Linux counts them. Syncs are the calls of fsync and fdatasync of Volary's process.",
+    method: "Clients write batches at the same time, each on its own connection, for a fixed time, into a table of four columns (BIGINT, BIGINT, DOUBLE PRECISION, VARCHAR of 12 characters) that is empty at the beginning of each turn. A batch is one statement, and is durable when it is answered. Volary is a gateway and four workers in one process; a batch is a CommandStatementIngest, as ADBC and the Python client send it, or is sent on a stream that stays open (a DoExchange) after the batch before it was answered. PostgreSQL has fsync and synchronous_commit on, otherwise its default settings, a table without an index, and a connection over loopback; a batch is a prepared INSERT … VALUES of all rows, or a COPY in binary format. All data is on one file system. The raw costs are those of one client: fdatasync of a block of 4 KiB that is overwritten; a DoPut of one row to a stub; and one thread that writes each batch to a new Parquet file with LZ4 and syncs that. Disk flushes are those of the whole disk, as Linux counts them. Syncs are the calls of fsync and fdatasync of Volary's process.",
     run: |bench| run(bench).boxed_local(),
 };
 
@@ -37,6 +36,9 @@ const CLIENTS: &[usize] = &[1, 8, 64];
 const SMOKE_CLIENTS: &[usize] = &[1, 2];
 /// Most rows of all clients' batches together in a quick run. A turn writes at least these.
 const QUICK_ROWS: usize = 200_000;
+
+/// Number of ways to write to Volary. They come first.
+const VOLARY_WAYS: usize = 2;
 
 const BLOCK_SYNC: &str = "fdatasync of a block";
 const ROUND_TRIP: &str = "bare Flight round trip";
@@ -52,7 +54,11 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     std::fs::create_dir_all(&directory)?;
     let disk = DiskFlushes::of(&directory)?;
     let volary = written_cluster::start(bench, "writes")?;
-    let mut ways = vec![Writers::new(Ingest(Rc::new(volary)))];
+    let volary = Rc::new(volary);
+    let mut ways = vec![
+        Writers::new(Ingest(Rc::clone(&volary))),
+        Writers::new(Streams::new(volary)),
+    ];
     let postgres = postgres_ways(&directory).await?;
     let missing = postgres.as_ref().err().copied();
     ways.extend(postgres.unwrap_or_default());
@@ -103,7 +109,6 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
 }
 
 /// Starts PostgreSQL and returns the ways to write to it, or the reason why there are none.
-#[cfg(feature = "postgres")]
 async fn postgres_ways(directory: &Path) -> Result<Result<Vec<Writers>, &'static str>> {
     let Some(programs) = Programs::find() else {
         return Ok(Err(
@@ -117,13 +122,6 @@ async fn postgres_ways(directory: &Path) -> Result<Result<Vec<Writers>, &'static
         Writers::new(PostgresWay { server, statement })
     });
     Ok(Ok(ways.into()))
-}
-
-#[cfg(not(feature = "postgres"))]
-async fn postgres_ways(_: &Path) -> Result<Result<Vec<Writers>, &'static str>> {
-    Ok(Err(
-        "PostgreSQL: left out; build with `--features volary-benches/postgres`",
-    ))
 }
 
 fn label(way: &str, clients: usize, rows: usize) -> Label {
@@ -152,12 +150,9 @@ fn goals(
     clients: &[usize],
 ) -> Result<Vec<Variant>> {
     let names: Vec<_> = ways.iter().map(|writers| writers.way().name()).collect();
-    let volary = names[0];
+    let (volary, others) = names.split_at(VOLARY_WAYS);
     let most_clients = clients.last().copied().unwrap_or(1);
     let most_rows = sizes.last().copied().unwrap_or(1);
-    let one = find(measured, &name(volary, 1, 1))?;
-    let many_clients = find(measured, &name(volary, most_clients, 1))?;
-    let many_rows = find(measured, &name(volary, 1, most_rows))?;
     let raw: Vec<f64> = find(measured, BLOCK_SYNC)?
         .samples_of("p50_ms")
         .iter()
@@ -168,33 +163,45 @@ fn goals(
     let peak_rows = peak.label.parameters["rows"].as_u64().unwrap_or(1) as usize;
     let parquet = find(measured, &name(PARQUET, RAW_CLIENTS, peak_rows))?;
     let peak_rate = peak.samples_of("rows_per_s");
-    let mut goals = vec![
-        Goal::AtMost(2.5).of(
-            "1 row of 1 client, p50 / (two fdatasyncs + two bare Flight round trips)",
-            one.samples_of("p50_ms"),
-            &raw,
-        ),
-        Goal::AtLeast(20.0).of(
-            &format!("1 row of {most_clients} clients / of 1 client, statements per second"),
-            many_clients.samples_of("statements_per_s"),
-            one.samples_of("statements_per_s"),
-        ),
-        Goal::AtLeast(400.0).of(
-            &format!("{most_rows} rows of 1 client / 1 row of 1 client, rows per second"),
-            many_rows.samples_of("rows_per_s"),
-            one.samples_of("rows_per_s"),
-        ),
-        Goal::AtLeast(0.6).of(
-            &format!(
-                "peak ({}) / plain Parquet of {peak_rows} rows",
-                peak.label.name
+    let mut goals = Vec::new();
+    for way in volary {
+        let one = find(measured, &name(way, 1, 1))?;
+        let many_clients = find(measured, &name(way, most_clients, 1))?;
+        let many_rows = find(measured, &name(way, 1, most_rows))?;
+        goals.extend([
+            Goal::AtMost(2.5).of(
+                &format!(
+                    "{way}: 1 row of 1 client, p50 / (two fdatasyncs + two bare Flight round trips)"
+                ),
+                one.samples_of("p50_ms"),
+                &raw,
             ),
-            peak_rate,
-            parquet.samples_of("rows_per_s"),
+            Goal::AtLeast(20.0).of(
+                &format!(
+                    "{way}: 1 row of {most_clients} clients / of 1 client, statements per second"
+                ),
+                many_clients.samples_of("statements_per_s"),
+                one.samples_of("statements_per_s"),
+            ),
+            Goal::AtLeast(400.0).of(
+                &format!(
+                    "{way}: {most_rows} rows of 1 client / 1 row of 1 client, rows per second"
+                ),
+                many_rows.samples_of("rows_per_s"),
+                one.samples_of("rows_per_s"),
+            ),
+        ]);
+    }
+    goals.push(Goal::AtLeast(0.6).of(
+        &format!(
+            "peak ({}) / plain Parquet of {peak_rows} rows",
+            peak.label.name
         ),
-    ];
-    for way in &names[1..] {
-        let Some(theirs) = peak_of(measured, way) else {
+        peak_rate,
+        parquet.samples_of("rows_per_s"),
+    ));
+    for way in others {
+        let Some(theirs) = peak_of(measured, &[way]) else {
             continue;
         };
         let what = format!("peak ({}) / peak ({})", peak.label.name, theirs.label.name);
@@ -204,8 +211,9 @@ fn goals(
     Ok(goals)
 }
 
-/// Returns the variant of a way that wrote the most rows per second, by the median of its turns.
-fn peak_of<'a>(measured: &'a [Variant], way: &str) -> Option<&'a Variant> {
+/// Returns the variant of some ways that wrote the most rows per second, by the median of its
+/// turns.
+fn peak_of<'a>(measured: &'a [Variant], ways: &[&str]) -> Option<&'a Variant> {
     let median = |variant: &&Variant| {
         Spread::of(variant.samples_of("rows_per_s")).map_or(0.0, |spread| spread.median)
     };
@@ -216,7 +224,7 @@ fn peak_of<'a>(measured: &'a [Variant], way: &str) -> Option<&'a Variant> {
                 .label
                 .parameters
                 .get("way")
-                .is_some_and(|it| it == way)
+                .is_some_and(|it| ways.iter().any(|way| it == way))
         })
         .max_by(|a, b| median(a).total_cmp(&median(b)))
 }

@@ -4,13 +4,14 @@
 /// Writes several batches at the same time, for a while, and measures that.
 pub mod measured;
 /// Writes to PostgreSQL, with INSERT and with COPY.
-#[cfg(feature = "postgres")]
 pub mod postgres;
 /// Measures what any durable write costs: syncs, round trips, and encoding the rows.
 pub mod raw;
 /// Builds the rows.
 pub mod rows;
-/// Writes to Volary.
+/// Writes to Volary, on streams that stay open.
+pub mod stream;
+/// Writes to Volary, with one call for each batch.
 pub mod volary;
 
 use anyhow::Result;

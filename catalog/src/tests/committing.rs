@@ -120,12 +120,10 @@ async fn writes_that_wait_for_the_store_are_committed_together() {
             let summary = WriteSummary::new(&table, &results).unwrap();
             catalog.commit_write(id, &table, summary).await
         });
+        // The first write waits for the store, and the others for their turn.
+        until(|| store.commits() == before + 1).await;
     }
-    // The first write waits for the store, and the others for their turn.
-    until(|| {
-        store.commits() == before + 1 && catalog.inner.committer.waiting() == WRITES as usize - 1
-    })
-    .await;
+    until(|| catalog.inner.committer.waiting() == WRITES as usize - 1).await;
     assert_eq!(rows(&catalog), 0, "nothing is visible before it is durable");
     store.allow(2);
     while let Some(committed) = committing.join_next().await {

@@ -24,9 +24,9 @@ use std::path::{Path, PathBuf};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::ipc::writer::StreamWriter;
-use volary_flight_proto::SqlState;
 use volary_flight_proto::ids::{WorkerId, WriteId};
 use volary_flight_proto::write::{ColumnWritten, ShardWritten, WriteResult};
+use volary_flight_proto::{Error, ErrorCode, SqlState};
 use volary_node::disk::LocalDisk;
 
 use super::access::Rights;

@@ -28,8 +28,8 @@ use volary_flight_proto::write::{
 };
 
 use super::{Seed, clients, seed};
-use crate::wire;
-use crate::worker::put;
+use crate::worker::{Worker, put};
+use crate::{log_file, wire};
 
 /// Returns the seeds of `sealed`: a purpose, a position, and a plaintext.
 pub fn sealed() -> Vec<Seed> {
@@ -157,7 +157,7 @@ pub fn messages() -> Vec<Seed> {
         seed("options", 22, options().encode_to_vec()),
         seed(
             "refusal",
-            26,
+            30,
             b"\x08120\nRESOURCE_EXHAUSTED: retry in 120 ms",
         ),
     ]
@@ -397,6 +397,11 @@ pub fn worker_calls() -> Vec<Seed> {
     let drop_table = control::Command::DropTable(DropTable { table_id: 107 });
     let abort = control::Command::AbortWrite(AbortWrite { write_id: 7 });
     let list = control::Command::ListSegments(ListSegments {});
+    let describe = control::Command::DescribeStorage(DescribeStorage {});
+    let optimize = control::Command::Optimize(Optimize {
+        table: write_request().table,
+        snapshot: Some(snapshot()),
+    });
     let columns: [(&str, ArrayRef, bool); 3] = [
         ("k", Arc::new(Int64Array::from(vec![3, 1])), false),
         (
@@ -415,9 +420,35 @@ pub fn worker_calls() -> Vec<Seed> {
         seed("drop", 0, control(drop_table).encode_to_vec()),
         seed("abort", 0, control(abort).encode_to_vec()),
         seed("list", 0, control(list).encode_to_vec()),
+        seed("describe", 0, control(describe).encode_to_vec()),
+        seed("optimize", 0, control(optimize).encode_to_vec()),
         seed("write", 1, wire::encode_list(write)),
         seed("part", 2, clients::direct_ticket().encode_to_vec()),
         seed("unsealed", 3, control(report()).encode_to_vec()),
+    ]
+}
+
+/// Returns the seeds of `log_files`: a byte that chooses the form, and frames.
+pub fn log_files() -> Vec<Seed> {
+    let frames = Worker::get().log_frames();
+    let listed = frames
+        .iter()
+        .map(|(kind, payload)| [&[*kind], &payload[..]].concat());
+    let listed: Vec<_> = listed.take(4).collect();
+    let raw = frames.iter().zip(1..).take(4);
+    let raw: Vec<_> = raw
+        .flat_map(|((kind, payload), number)| log_file::frame(1, number, *kind, payload))
+        .collect();
+    let torn = &raw[..raw.len() - 20];
+    let mut damaged = raw.clone();
+    damaged[50] ^= 1;
+    vec![
+        seed("empty", 0, b""),
+        seed("one_file", 0, wire::encode_list(&listed)),
+        seed("two_files", 4, wire::encode_list(&listed)),
+        seed("bytes", 1, &raw),
+        seed("torn", 1, torn),
+        seed("damaged", 1, damaged),
     ]
 }
 

@@ -5,13 +5,16 @@ use datafusion::arrow::datatypes::{DataType, Schema};
 use futures::stream::{self, StreamExt};
 use tokio::sync::Mutex;
 use volary_catalog::{IfExists, RelationName, Table};
+use volary_exec::batches::used_bytes;
 use volary_exec::uuids::{UUID, UUID_EXTENSION};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
+use volary_node::runtimes::{SHORT_WORK_BYTES, continue_on_cpu};
 
 use super::context::StatementContext;
 use super::definition::{TableOptions, placeable_workers, stored_schema, table_definition};
 use super::incoming_rows::IncomingRows;
+use super::outcome::Start;
 use super::{Completion, Engine, Session, batch_id, temporary};
 use crate::load::defaults::Defaults;
 use crate::load::source::RowStream;
@@ -61,7 +64,8 @@ impl Engine {
     ) -> Result<u64> {
         let (engine, own) = (Arc::clone(self), session.clone());
         let work = run(engine, own, ingest, rows, query_id);
-        let done = self.run_statement(session, query_id, work).await?;
+        let done = self.run_statement(session, query_id, Start::Here, work);
+        let done = done.await?;
         Ok(done.rows.unwrap_or_default())
     }
 }
@@ -214,11 +218,18 @@ fn fitted_source(
             let next = shared.lock().await.next().await;
             next.map(|batch| (batch, shared))
         });
-        rows.map(move |batch| {
-            let fitted = columns.fit(table.schema(), &batch?);
-            fitted.map_err(|misfit| misfit.in_table(&table.name().to_string()))
-        })
-        .boxed()
+        let fitted = rows.then(move |batch| {
+            let (table, columns) = (Arc::clone(&table), columns.clone());
+            async move {
+                let batch = batch?;
+                if used_bytes(&batch) > SHORT_WORK_BYTES {
+                    continue_on_cpu().await;
+                }
+                let fitted = columns.fit(table.schema(), &batch);
+                fitted.map_err(|misfit| misfit.in_table(&table.name().to_string()))
+            }
+        });
+        fitted.boxed()
     };
     Ok(RowSource::new(
         std::iter::repeat_n((), readers).map(partition).collect(),

@@ -26,7 +26,7 @@ use volary_flight_proto::{Error, Result};
 
 use super::context::StatementContext;
 use super::frame_parameters::FrameParameters;
-use super::outcome::{Completion, ExecutionResult};
+use super::outcome::{Completion, ExecutionResult, Start};
 use super::parameters::{self, parameter_index};
 use super::statement::run_plan;
 use super::{Engine, IncomingRows, Session, StatementOutcome, batch_id};
@@ -67,7 +67,8 @@ impl Engine {
     ) -> Result<InsertEachOutcome> {
         let (engine, own, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
         let work = insert_each(engine, own, sql, rows, query_id);
-        self.run_statement(session, query_id, work).await
+        self.run_statement(session, query_id, Start::OnCpu, work)
+            .await
     }
 }
 

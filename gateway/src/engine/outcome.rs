@@ -1,4 +1,5 @@
 use arrow::record_batch::RecordBatch;
+use tracing::Instrument;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
 
@@ -75,13 +76,22 @@ impl ExecutionResult for StatementOutcome {
     }
 }
 
+/// The thread on which a statement begins to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// The thread that has received it. A statement that is usually short begins there.
+    Here,
+    /// A thread of the CPU runtime.
+    OnCpu,
+}
+
 impl Engine {
-    /// Runs a statement on the CPU runtime, and notes its work in the session and in the list of
-    /// statements.
+    /// Runs a statement, and notes its work in the session and in the list of statements.
     pub(super) fn run_statement<T: ExecutionResult + Send + 'static>(
         &self,
         session: &Session,
         query_id: QueryId,
+        start: Start,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> impl Future<Output = Result<T>> {
         let transaction = session.transaction.clone();
@@ -93,9 +103,14 @@ impl Engine {
             }
             Ok(ran)
         };
-        let running = self.on_cpu(session, noted);
+        let runtimes = self.runtimes.of_user(session.claimant().owner_number());
+        // The work is large, and other futures would hold it inline.
+        let noted = Box::pin(noted).in_current_span();
         async move {
-            let ran = running.await?;
+            let ran = match start {
+                Start::Here => runtimes.start_here(noted).await?,
+                Start::OnCpu => runtimes.on_cpu(noted).await?,
+            };
             if let Some(done) = ran.completion() {
                 self.statements
                     .set_done(query_id, done.rows.unwrap_or_default());

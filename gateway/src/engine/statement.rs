@@ -22,6 +22,7 @@ use super::errors::with_advice;
 use super::frame_parameters::FrameParameters;
 use super::generic::{MatchingPlan, StatementKey};
 use super::listing::is_listing;
+use super::outcome::Start;
 use super::query::{EarlierPlan, PlannedQuery};
 use super::result_columns::{
     announced_schema, check_correlations, coerced_schema, columns_fingerprint,
@@ -87,7 +88,8 @@ impl Engine {
         }
         let (engine, own, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
         let work = execute(engine, own, sql, (key, generic), parameters, query_id);
-        self.run_statement(session, query_id, work).await
+        self.run_statement(session, query_id, Start::OnCpu, work)
+            .await
     }
 
     /// Plans the query of a ticket again. The query keeps its id, which its client and the logs

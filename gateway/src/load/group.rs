@@ -4,12 +4,15 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
 
 use arrow::array::RecordBatch;
 use futures::FutureExt;
-use futures::future::{Either, select};
+use futures::future::{BoxFuture, Either, select};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tracing::{Instrument, Span};
 use volary_catalog::{ProducerBatches, Table};
@@ -225,6 +228,39 @@ impl Groups {
         parts: &GatewayParts,
         write: FittedWrite,
     ) -> SubmittedWrite {
+        let (submitted, running) = self.join(parts, write);
+        // Dropping it starts a task.
+        drop(running);
+        submitted
+    }
+
+    /// Commits a write of a statement together with others to its table. If no group of the table
+    /// is in flight, the write is a group of its own, which is committed by whoever waits for it: a
+    /// task would take longer to start than the group's own work takes.
+    ///
+    /// # Errors
+    /// The errors of the write's group.
+    pub(crate) async fn commit_statement(
+        self: &Arc<Self>,
+        parts: &GatewayParts,
+        write: FittedWrite,
+    ) -> Result<()> {
+        let (submitted, running) = self.join(parts, write);
+        match running {
+            Some(running) => match select(running, pin!(submitted.outcome())).await {
+                Either::Left(((), outcome)) => outcome.await,
+                Either::Right((outcome, _)) => outcome,
+            },
+            None => submitted.outcome().await,
+        }
+    }
+
+    /// Queues a write. Also returns the groups to run, if nobody runs those of the table.
+    fn join(
+        self: &Arc<Self>,
+        parts: &GatewayParts,
+        write: FittedWrite,
+    ) -> (SubmittedWrite, Option<RunningGroups>) {
         let (sender, answer) = oneshot::channel();
         let table = write.table.id();
         let member = Member {
@@ -233,14 +269,15 @@ impl Groups {
             answer: sender,
         };
         let (place, runner) = self.batcher.join(table, member);
-        if let Some(runner) = runner {
-            let running = run_groups(Arc::clone(self), parts.clone(), runner);
-            parts.runtimes.cpu().spawn(running);
-        }
-        SubmittedWrite {
+        let running = runner.map(|runner| RunningGroups {
+            running: Some(run_groups(Arc::clone(self), parts.clone(), runner).boxed()),
+            cpu: parts.runtimes.cpu().clone(),
+        });
+        let submitted = SubmittedWrite {
             answer,
             _place: Some(place),
-        }
+        };
+        (submitted, running)
     }
 
     /// Begins a write that is a group of its own, and that commits after the `earlier` batches of
@@ -313,6 +350,33 @@ impl Groups {
         totals
             .bytes
             .fetch_add(sum(|rows| rows.bytes as u64), Ordering::Relaxed);
+    }
+}
+
+/// Commits the groups of a table while it is polled. If it is dropped before it has ended, a task
+/// continues: others wait for their groups.
+struct RunningGroups {
+    running: Option<BoxFuture<'static, ()>>,
+    cpu: Handle,
+}
+
+impl Future for RunningGroups {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(running) = &mut self.running {
+            ready!(running.as_mut().poll(context));
+        }
+        self.running = None;
+        Poll::Ready(())
+    }
+}
+
+impl Drop for RunningGroups {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            self.cpu.spawn(running);
+        }
     }
 }
 

@@ -60,8 +60,10 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
 use futures::StreamExt;
 use volary_catalog::{OpenWrite, Table};
+use volary_exec::batches::used_bytes;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
+use volary_node::runtimes::{SHORT_WORK_BYTES, continue_on_cpu};
 
 pub(crate) use parts::GatewayParts;
 pub(crate) use progress::LoadRegistry;
@@ -139,6 +141,9 @@ impl Append {
         let source = match small::read_first(source, parts.runtimes.cpu()).await? {
             ReadRows::Many(source) => source,
             ReadRows::Few(rows) => {
+                if rows.iter().map(used_bytes).sum::<usize>() > SHORT_WORK_BYTES {
+                    continue_on_cpu().await;
+                }
                 let rows = FittedRows::fit(&checks, &rows)?;
                 let count = rows.rows();
                 if count == 0 && claimed.is_none() {
@@ -155,10 +160,11 @@ impl Append {
                     batches: claimed.map(|claimed| claimed.leased(count)),
                     origin: Origin::Statement,
                 };
-                groups.submit(&parts, write).outcome().await?;
+                groups.commit_statement(&parts, write).await?;
                 return Ok(count);
             }
         };
+        continue_on_cpu().await;
         let write = parts.catalog.begin_write(&table).await?;
         let large = LargeWrite {
             query_id,

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::RecordBatch;
 use futures::StreamExt;
+use futures::future::try_join_all;
 use futures::stream;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -33,27 +34,28 @@ pub(super) enum ReadRows {
 pub(super) async fn read_first(source: RowSource, cpu: &Handle) -> Result<ReadRows> {
     let (partitions, plan_owner) = source.into_partitions();
     let room = Arc::new(Room::default());
-    let mut reading = JoinSet::new();
-    let mut read = Vec::with_capacity(partitions.len());
-    let is_single = partitions.len() == 1;
-    // A plan may compute for long without a pause. In a task of its own, it delays nobody who
-    // gives the write up.
-    let computes = plan_owner.is_some();
-    for partition in partitions {
-        let reading_one = read_partition(partition, Arc::clone(&room));
-        if is_single && !computes {
-            // A task would cost more than it saves.
-            read.push(reading_one.await?);
-        } else {
-            reading.spawn_on(reading_one, cpu);
+    let reading = partitions
+        .into_iter()
+        .map(|partition| read_partition(partition, Arc::clone(&room)));
+    let read = if plan_owner.is_some() {
+        // A plan may compute for long without a pause. In tasks of their own, its partitions delay
+        // nobody who gives the write up.
+        let mut tasks = JoinSet::new();
+        for reading_one in reading {
+            tasks.spawn_on(reading_one, cpu);
         }
-    }
-    while let Some(partition) = reading.join_next().await {
-        let partition = partition.map_err(|source| {
-            Error::with_source(ErrorCode::Internal, "reading rows panicked", source)
-        })?;
-        read.push(partition?);
-    }
+        let mut read = Vec::with_capacity(tasks.len());
+        while let Some(partition) = tasks.join_next().await {
+            let partition = partition.map_err(|source| {
+                Error::with_source(ErrorCode::Internal, "reading rows panicked", source)
+            })?;
+            read.push(partition?);
+        }
+        read
+    } else {
+        // Tasks would cost more than they save.
+        try_join_all(reading).await?
+    };
     if read.iter().all(|partition| partition.rest.is_none()) {
         let batches = read.into_iter().flat_map(|partition| partition.first);
         return Ok(ReadRows::Few(batches.collect()));

@@ -11,6 +11,7 @@
 //! queries gets no more turns than a user with one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use volary_flight_proto::{Error, ErrorCode, Result};
 
@@ -95,6 +96,17 @@ impl Work {
         action()
     }
 
+    /// Calls `poll`, which polls a task of this work, without a permit. Its time counts as
+    /// computing time of the work.
+    pub(super) fn poll_without_permit<T>(&self, poll: impl FnOnce() -> T) -> T {
+        task::poll_without_permit(&self.permits, &self.usage, poll)
+    }
+
+    /// Returns how long this work has computed.
+    pub(super) fn computed(&self) -> Duration {
+        self.usage.computed()
+    }
+
     /// Returns the bytes that the operators of this work hold of the node's memory.
     pub(crate) fn held_bytes(&self) -> usize {
         self.usage.held_bytes()
@@ -129,7 +141,7 @@ mod tests {
     use std::future::poll_fn;
     use std::sync::mpsc;
     use std::task::{Context, Poll};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use futures::FutureExt;
     use futures::task::noop_waker_ref;

@@ -167,13 +167,8 @@ impl Storage {
             let schema = schemas.get(&described.table);
             let schema = schema.ok_or_else(|| damaged(frame.number))?;
             let rows = log_frames::decode(&rows, schema)?;
-            let counts = described.shards.iter().zip(&described.rows);
-            let counts: Vec<_> = counts
-                .map(|(shard, rows)| (*shard, usize::try_from(*rows).unwrap_or_default()))
-                .collect();
-            if counts.iter().map(|(_, rows)| *rows).sum::<usize>() != rows.num_rows() {
-                return Err(damaged(frame.number));
-            }
+            let counts = described.counts(rows.num_rows());
+            let counts = counts.ok_or_else(|| damaged(frame.number))?;
             let table = self.table_to_write(TableId(described.table))?;
             let mut shards = split(&rows, &counts);
             shards.retain(|(shard, _)| !table.has_flushed(*shard, write));

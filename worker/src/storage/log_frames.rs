@@ -46,6 +46,24 @@ pub(super) struct LoggedWrite {
     pub(super) incarnation: u32,
 }
 
+impl LoggedWrite {
+    /// Returns the shards with the number of rows of each. Returns `None` if these are not `rows`
+    /// rows together.
+    pub(super) fn counts(&self, rows: usize) -> Option<Vec<(u32, usize)>> {
+        if self.shards.len() != self.rows.len() {
+            return None;
+        }
+        let mut total = 0_usize;
+        let mut counts = Vec::with_capacity(self.shards.len());
+        for (shard, count) in self.shards.iter().zip(&self.rows) {
+            let count = usize::try_from(*count).ok()?;
+            total = total.checked_add(count)?;
+            counts.push((*shard, count));
+        }
+        (total == rows).then_some(counts)
+    }
+}
+
 /// Encodes the rows of a write as a frame.
 ///
 /// # Errors
@@ -112,4 +130,32 @@ pub(super) fn decode(rows: &FlightData, schema: &SchemaRef) -> Result<RecordBatc
 fn internal(what: &str, source: ArrowError) -> Error {
     let text = format!("rows of the log cannot be {what}");
     Error::with_source(ErrorCode::Internal, text, source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_those_of_all_rows() {
+        let write = |shards: &[u32], rows: &[u64]| LoggedWrite {
+            shards: shards.to_vec(),
+            rows: rows.to_vec(),
+            ..LoggedWrite::default()
+        };
+        assert_eq!(
+            write(&[1, 5], &[2, 1]).counts(3),
+            Some(vec![(1, 2), (5, 1)])
+        );
+        assert_eq!(write(&[], &[]).counts(0), Some(Vec::new()));
+        for (shards, rows) in [
+            (&[1, 5][..], &[2, 2][..]),
+            (&[1, 5], &[3]),
+            (&[1], &[3, 0]),
+            // Their sum is 3 only if it wraps.
+            (&[1, 5], &[u64::MAX, 4]),
+        ] {
+            assert_eq!(write(shards, rows).counts(3), None, "{shards:?} {rows:?}");
+        }
+    }
 }

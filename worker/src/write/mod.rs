@@ -6,9 +6,10 @@
 //!
 //! A stream that was received before is refused ([`received_streams`]).
 //!
-//! Sorting, encoding and writing into files run on the CPU runtime: they compute, and a write goes
-//! to the page cache, not to the disk. What waits for the disk (creating files, fsync, the store)
-//! runs on the blocking threads of the runtime.
+//! A few rows are put into the log by the thread that has received them. Otherwise sorting,
+//! encoding and writing into files run on the CPU runtime: they compute, and a write goes to the
+//! page cache, not to the disk. What waits for the disk (creating files, fsync, the store) runs on
+//! the blocking threads of the runtime.
 
 /// Slows writes down, and refuses them, while the worker cannot keep up.
 mod backpressure;
@@ -43,6 +44,7 @@ use tracing::Instrument;
 use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::write::{ShardWritten, TableDescription, WriteRequest, WriteResult};
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::runtimes::continue_on_cpu;
 use volary_node::{Runtimes, kill_point};
 
 use crate::background::run_blocking;
@@ -121,7 +123,7 @@ pub async fn write(
         incarnation: request.lineage.map_or(0, |lineage| lineage.incarnation),
     };
     let work = run(context.clone(), table, layout, number, running, rows).in_current_span();
-    let written = context.runtimes.on_cpu(work).await;
+    let written = context.runtimes.start_here(work).await;
     written.map_err(|error| error.at(format!("table {name}")))
 }
 
@@ -152,7 +154,10 @@ async fn run(
     let mut columns = ColumnStatistics::new(layout.schema())?;
     let segments =
         match sort::sort_rows(&layout, rows, &context.runtime_env, context.parallelism).await? {
-            Sorted::Stream(rows) => write_stream(rows, new_writer(), &mut columns).await?,
+            Sorted::Stream(rows) => {
+                continue_on_cpu().await;
+                write_stream(rows, new_writer(), &mut columns).await?
+            }
             Sorted::Parts(parts) if small::is_small(&parts, &context.config) => {
                 let rows = small::collect(parts, table, write, incarnation)?;
                 columns.update(&rows.rows)?;
@@ -166,9 +171,11 @@ async fn run(
                         columns: columns.finish()?,
                     });
                 }
+                continue_on_cpu().await;
                 small::write_segments(rows, new_writer()).await?
             }
             Sorted::Parts(parts) => {
+                continue_on_cpu().await;
                 let mut part_tasks = JoinSet::new();
                 for part in parts {
                     let columns = ColumnStatistics::new(layout.schema())?;

@@ -17,7 +17,9 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::prelude::SessionConfig;
 use futures::{Stream, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
+use volary_exec::batches::used_bytes;
 use volary_flight_proto::{Error, Result};
+use volary_node::runtimes::{SHORT_WORK_BYTES, continue_on_cpu};
 
 use super::buffer::{Buffer, ShardGroup};
 use super::layout::WriteLayout;
@@ -63,6 +65,9 @@ pub(super) async fn sort_rows(
             let Some(batch) = checked.try_next().await? else {
                 return Ok(Sorted::Parts(buffer.into_parts(parts)?));
             };
+            if used_bytes(&batch) > SHORT_WORK_BYTES {
+                continue_on_cpu().await;
+            }
             if !buffer.push(&batch)? {
                 buffered = buffer.into_batches();
                 buffered.push(batch);

@@ -156,6 +156,19 @@ impl Task {
     }
 }
 
+/// Calls `poll` without a permit. Within a poll that has a permit, its time counts as that poll's.
+pub(super) fn poll_without_permit<T>(
+    permits: &Permits,
+    usage: &Arc<WorkUsage>,
+    poll: impl FnOnce() -> T,
+) -> T {
+    if POLL.with_borrow(Option::is_some) {
+        return poll();
+    }
+    let _polling = PollGuard::begin(permits, usage);
+    poll()
+}
+
 #[cfg(test)]
 pub(super) fn has_permit() -> bool {
     POLL.with_borrow(Option::is_some)
@@ -207,10 +220,12 @@ pub(crate) struct PermittedFuture<F> {
 
 impl<F> PermittedFuture<F> {
     pub(crate) fn new(task: Task, future: F) -> Self {
-        Self {
-            task,
-            future: Box::pin(future),
-        }
+        Self::of_boxed(task, Box::pin(future))
+    }
+
+    /// Creates a future from one that may have been polled already.
+    pub(crate) fn of_boxed(task: Task, future: Pin<Box<F>>) -> Self {
+        Self { task, future }
     }
 }
 

@@ -81,8 +81,13 @@ impl WorkUsage {
         self.is_abandoned.store(true, Ordering::Relaxed);
     }
 
+    /// Returns the computing time so far.
+    pub(super) fn computed(&self) -> Duration {
+        Duration::from_micros(self.computed_micros.load(Ordering::Relaxed))
+    }
+
     pub(super) fn kind(&self) -> WorkKind {
-        if u128::from(self.computed_micros.load(Ordering::Relaxed)) < NEW_WORK_TIME.as_micros() {
+        if self.computed() < NEW_WORK_TIME {
             WorkKind::New
         } else {
             WorkKind::Long

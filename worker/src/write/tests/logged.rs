@@ -1,5 +1,6 @@
-//! Writes, flushes, merges, expiry, aborts and restarts in any order: each query sees its rows,
-//! whether they are in the log or in segments, and whether expired rows are deleted already or not.
+//! Writes, flushes, merges, expiry, TRUNCATE, aborts and restarts in any order: each query sees its
+//! rows, whether they are in the log or in segments, and whether expired rows are deleted already
+//! or not.
 
 use std::collections::BTreeMap;
 
@@ -34,14 +35,26 @@ pub(crate) fn small_worker() -> Worker {
     worker
 }
 
+/// Number of the table in tests that have only one.
+const TABLE: u64 = 3;
+
 pub(crate) async fn write_keys(worker: &Worker, write: u64, keys: &[i64]) {
-    write_as(worker, 0, write, keys).await;
+    write_as(worker, 0, TABLE, write, keys).await;
+}
+
+/// Returns the description of the table with this number.
+fn table(number: u64) -> TableDescription {
+    TableDescription {
+        table_id: number,
+        ..request(&schema(), true).table.unwrap()
+    }
 }
 
 /// Writes rows under a number that an incarnation of the catalog gave out.
-async fn write_as(worker: &Worker, incarnation: u32, write: u64, keys: &[i64]) {
+async fn write_as(worker: &Worker, incarnation: u32, to: u64, write: u64, keys: &[i64]) {
     let request = WriteRequest {
         write_id: write,
+        table: Some(table(to)),
         lineage: Some(Lineage {
             incarnation,
             ..Lineage::default()
@@ -76,13 +89,14 @@ pub(crate) async fn flush_all(worker: &Worker, committed: &Snapshot) {
 
 /// Returns the keys that a snapshot sees, sorted.
 pub(crate) fn keys_seen(worker: &Worker, snapshot: &Snapshot) -> Vec<i64> {
-    keys_counted(worker, snapshot, |_| None)
+    keys_counted(worker, TABLE, snapshot, |_| None)
 }
 
-/// Returns the keys that a snapshot sees, sorted. The rows of each shard must have this tally, if
-/// it is given. They may have expired.
+/// Returns the keys of a table that a snapshot sees, sorted. The rows of each shard must have this
+/// tally, if it is given. They may have expired.
 fn keys_counted(
     worker: &Worker,
+    table: u64,
     snapshot: &Snapshot,
     tally: impl Fn(u32) -> Option<Tally>,
 ) -> Vec<i64> {
@@ -98,7 +112,7 @@ fn keys_counted(
             counted_writes: snapshot,
         });
         let visible = storage
-            .rows(TableId(3), shard, snapshot, counted, None)
+            .rows(TableId(table), shard, snapshot, counted, None)
             .unwrap();
         visible.logged.iter().for_each(&mut take);
         for segment in &visible.segments {
@@ -129,6 +143,8 @@ fn is_kept(key: i64, as_of: i64) -> bool {
 
 /// What a query sees.
 struct View {
+    /// Number of the table.
+    table: u64,
     snapshot: Snapshot,
     /// The time at which the query began, in seconds.
     as_of: i64,
@@ -144,18 +160,40 @@ impl View {
             let keys = keys.iter().copied();
             keys.filter(|key| is_kept(*key, self.as_of)).collect()
         };
-        let seen = keys_counted(worker, &self.snapshot, tally);
+        let seen = keys_counted(worker, self.table, &self.snapshot, tally);
         assert_eq!(kept(&seen), kept(&self.keys), "{place}");
     }
 }
 
-#[derive(Default)]
 struct Model {
+    /// Number of the table. TRUNCATE puts another one in its place.
+    table: u64,
     /// The keys of each write, and whether it is committed; `None` if it is open.
     writes: BTreeMap<u64, (Vec<i64>, Option<bool>)>,
 }
 
 impl Model {
+    fn new() -> Self {
+        Self {
+            table: TABLE,
+            writes: BTreeMap::new(),
+        }
+    }
+
+    /// Empties the table, and returns the open writes, which can no longer commit.
+    fn truncate(&mut self) -> Vec<u64> {
+        self.table += 1;
+        let mut ended = Vec::new();
+        for (write, (keys, state)) in &mut self.writes {
+            if state.is_none() {
+                *state = Some(false);
+                ended.push(*write);
+            }
+            keys.clear();
+        }
+        ended
+    }
+
     fn snapshot(&self) -> Snapshot {
         let high = self.writes.keys().next_back().copied().unwrap_or_default();
         let not_committed = self
@@ -187,6 +225,7 @@ impl Model {
             }
         }
         View {
+            table: self.table,
             snapshot: self.snapshot(),
             as_of,
             keys: self.committed_keys(),
@@ -204,17 +243,35 @@ impl Model {
 }
 
 #[tokio::test]
-async fn any_mix_of_writes_flushes_merges_expiry_aborts_and_restarts_equals_a_model() {
+async fn any_mix_of_writes_flushes_merges_expiry_truncate_aborts_and_restarts_equals_a_model() {
     let mut expired_rows = 0;
-    for seed in 0..6 {
+    let mut truncated = 0;
+    for seed in 0..8 {
         let mut numbers = Numbers(seed);
         let mut worker = small_worker();
-        let mut model = Model::default();
+        let mut model = Model::new();
         let mut views: Vec<View> = Vec::new();
         let mut next_key = 0;
         let mut now = 0;
         for step in 0..150 {
             now += i64::try_from(numbers.below(20)).unwrap();
+            if numbers.below(100) == 0 {
+                expired_rows += worker.context.storage.totals().expired_rows;
+                truncated += 1;
+                views.clear();
+                let emptied = TableId(model.table);
+                // The gateway tells the workers in any order.
+                let ended = model.truncate();
+                worker.context.storage.drop_table(emptied).unwrap();
+                for write in ended {
+                    worker.context.storage.abort_write(WriteId(write)).unwrap();
+                }
+                let gone = worker
+                    .context
+                    .storage
+                    .rows(emptied, 0, &model.snapshot(), None, None);
+                assert_eq!(gone.unwrap_err().code(), ErrorCode::NotFound);
+            }
             match numbers.below(17) {
                 0..=4 => {
                     // Some writes make segments at once.
@@ -225,7 +282,7 @@ async fn any_mix_of_writes_flushes_merges_expiry_aborts_and_restarts_equals_a_mo
                     let keys: Vec<i64> = (next_key..next_key + count).collect();
                     next_key += count;
                     let write = model.writes.len() as u64 + 1;
-                    write_keys(&worker, write, &keys).await;
+                    write_as(&worker, 0, model.table, write, &keys).await;
                     model.writes.insert(write, (keys, None));
                 }
                 5..=7 => {
@@ -241,8 +298,8 @@ async fn any_mix_of_writes_flushes_merges_expiry_aborts_and_restarts_equals_a_mo
                 }
                 9 | 10 => flush_all(&worker, &model.snapshot()).await,
                 11 | 12 => {
-                    let table = request(&schema(), true).table.unwrap();
                     let compactor = Compactor::new(worker.context.clone());
+                    let table = table(model.table);
                     compactor.optimize(table, model.snapshot()).await.unwrap();
                 }
                 13 => {
@@ -251,16 +308,16 @@ async fn any_mix_of_writes_flushes_merges_expiry_aborts_and_restarts_equals_a_mo
                     let storage = &worker.context.storage;
                     if let Some(oldest) = views.first() {
                         storage.note_horizon(&oldest.snapshot);
-                        storage.note_expiries(oldest.as_of * 1_000_000, &[expiry()]);
+                        storage.note_expiries(oldest.as_of * 1_000_000, &[expiry(model.table)]);
                     }
                     for shard in 0..SHARDS {
-                        storage.settle(TableId(3), shard).unwrap();
+                        storage.settle(TableId(model.table), shard).unwrap();
                     }
                 }
                 14 | 15 => {
                     let compactor = Compactor::new(worker.context.clone());
                     for shard in 0..SHARDS {
-                        let deleting = compactor.delete_expired_rows(TableId(3), shard);
+                        let deleting = compactor.delete_expired_rows(TableId(model.table), shard);
                         deleting.await.unwrap();
                     }
                 }
@@ -290,13 +347,14 @@ async fn any_mix_of_writes_flushes_merges_expiry_aborts_and_restarts_equals_a_mo
         };
         forgetful.check(&worker, &format!("seed {seed}, at the end"));
     }
-    assert!(expired_rows > 300, "only {expired_rows} rows were deleted");
+    assert!(expired_rows > 100, "only {expired_rows} rows were deleted");
+    assert!(truncated > 5, "only {truncated} times");
 }
 
-/// Returns how long the rows of the table are kept.
-fn expiry() -> TableExpiry {
+/// Returns how long the rows of a table are kept.
+fn expiry(table: u64) -> TableExpiry {
     TableExpiry {
-        table_id: 3,
+        table_id: table,
         expiry: Some(Expiry {
             time_column: 3,
             keep_us: KEEP.unsigned_abs() * 1_000_000,
@@ -422,14 +480,14 @@ async fn rows_that_were_set_aside_do_not_come_back_from_a_log_file_that_is_kept_
 #[tokio::test]
 async fn a_number_that_a_recovered_catalog_gives_out_again_is_another_write() {
     let mut worker = small_worker();
-    write_as(&worker, 10, 4, &[1]).await;
-    write_as(&worker, 10, 5, &[2]).await;
+    write_as(&worker, 10, TABLE, 4, &[1]).await;
+    write_as(&worker, 10, TABLE, 5, &[2]).await;
     let aside = worker
         .context
         .storage
         .set_aside(&WriteSet::default(), WriteId(5), 20);
     assert_eq!(aside.unwrap(), 1);
-    write_as(&worker, 20, 5, &[3]).await;
+    write_as(&worker, 20, TABLE, 5, &[3]).await;
     let all = Snapshot::new(WriteId(5), &WriteSet::default());
     assert_eq!(keys_seen(&worker, &all), [1, 3]);
     restart(&mut worker);
