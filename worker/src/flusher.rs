@@ -38,6 +38,9 @@ pub(crate) async fn flush_log(context: WriteContext, stopping: CancellationToken
             if let Err(error) = flush_tables(&context, goal).await {
                 tracing::warn!(%error, "rows of the log cannot be written into segments; they stay in the log, and the worker tries again");
             }
+            if filled == Ok(true) {
+                context.storage.release_full_log();
+            }
             if !is_due {
                 sleep(PAUSE).await;
             }

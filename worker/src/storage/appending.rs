@@ -322,6 +322,13 @@ impl Storage {
         });
     }
 
+    /// Lets files of a full log be recycled that are not needed any more, even if the log was told
+    /// so before: it may have been too busy to listen. Rows go to a full log only afterwards.
+    pub(crate) fn release_full_log(&self) {
+        self.release_log();
+        self.0.log.release_before(self.0.shared.log_use.floor());
+    }
+
     /// Lets files of the log be recycled that are not needed any more.
     pub(super) fn release_log(&self) {
         if let Some(first) = self.0.shared.log_use.release() {

@@ -389,7 +389,9 @@ impl Storage {
                     settling.forget_all();
                 }
             },
-        )
+        )?;
+        self.release_log();
+        Ok(())
     }
 
     /// Deletes the rows of a failed write, and refuses rows that come later. May block.

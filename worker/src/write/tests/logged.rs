@@ -429,6 +429,25 @@ async fn a_log_that_is_full_lets_small_writes_make_segments() {
 }
 
 #[tokio::test]
+async fn rows_of_dropped_tables_leave_the_log_at_once() {
+    let mut worker = small_worker();
+    restart_with_log(&mut worker, 32 << 20);
+    let keys: Vec<i64> = (0..8_000).collect();
+    let mut write = 0;
+    // All rows together would fill the log several times.
+    for number in TABLE..TABLE + 40 {
+        for _ in 0..4 {
+            write += 1;
+            write_as(&worker, 0, number, write, &keys).await;
+        }
+        let files = files_below(&worker.dir.path().join("tables"));
+        assert_eq!(files, 0, "the log had no room for rows of table {number}");
+        let storage = &worker.context.storage;
+        storage.drop_table(TableId(number)).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn rows_of_a_dropped_table_and_of_an_aborted_write_are_not_kept() {
     let worker = small_worker();
     write_keys(&worker, 1, &[1]).await;
