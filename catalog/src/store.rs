@@ -31,7 +31,7 @@ pub trait MetadataStore: Debug + Send + Sync {
     /// keeps for that, if it keeps any.
     ///
     /// # Errors
-    /// Those of [`Self::commit`].
+    /// The errors of [`Self::commit`].
     async fn commit_with_ballast(
         &self,
         expected: Vec<ExpectedVersion>,
