@@ -114,28 +114,17 @@ impl Catalog {
         let by = Arc::clone(by);
         self.change_with_ballast(move |draft| {
             let by = draft.state().access.current_rights(&by)?;
-            let mut dropped = Vec::new();
-            for name in &names {
-                let state = draft.state();
-                let Some(table) = state.visible_table(name, &by).cloned() else {
-                    match state.visible_view(name, &by) {
-                        Some(view) => return Err(drop_as_view(view)),
-                        None if if_exists => continue,
-                        None => return Err(state.no_such_table(name, &by)),
-                    }
-                };
-                by.check_owner(name, table.owner())?;
-                draft.remove_table(&table);
-                draft.revoke_all_on(|object| *object == GrantObject::Table(name.clone()))?;
-                dropped.push(table);
+            let dropped = owned_tables(draft.state(), &names, if_exists, &by, drop_as_view)?;
+            for table in &dropped {
+                draft.remove_table(table);
+                draft
+                    .revoke_all_on(|object| *object == GrantObject::Table(table.name().clone()))?;
             }
             Ok(dropped)
         })
         .await
     }
-}
 
-impl Catalog {
     /// Removes all rows of tables, of all tables or none. Each table is replaced by an empty one
     /// with the same definition, rights and workers. So queries that run already and writes that
     /// are not committed yet find that their table is gone. Returns the former tables, without
@@ -155,28 +144,14 @@ impl Catalog {
         let by = Arc::clone(by);
         self.change_with_ballast(move |draft| {
             let by = draft.state().access.current_rights(&by)?;
-            let mut emptied = Vec::new();
-            for name in &names {
-                let state = draft.state();
-                let Some(table) = state.visible_table(name, &by).cloned() else {
-                    match state.visible_view(name, &by) {
-                        Some(_) => {
-                            return Err(Error::invalid(format!(
-                                "{name} is not a table; only tables have rows that can be removed"
-                            )));
-                        }
-                        None if if_exists => continue,
-                        None => return Err(state.no_such_table(name, &by)),
-                    }
-                };
-                by.check_owner(name, table.owner())?;
+            let emptied = owned_tables(draft.state(), &names, if_exists, &by, has_no_rows)?;
+            for table in &emptied {
                 let empty = table.emptied(draft.next_table())?;
                 // Batches that were applied before are not applied again.
                 draft.copy_producers(table.id(), empty.id())?;
                 // The placement stays, because it is in use all the time.
                 draft.put_table(&Arc::new(empty))?;
-                draft.remove_table(&table);
-                emptied.push(table);
+                draft.remove_table(table);
             }
             Ok(emptied)
         })
@@ -215,6 +190,41 @@ impl Catalog {
         })
         .await
     }
+}
+
+/// Returns the tables of these names, without those that do not exist if `if_exists` is set.
+///
+/// # Errors
+/// `not_a_table` of a view or a saved query that has one of the names, `NOT_FOUND` if a table does
+/// not exist, and `PERMISSION_DENIED` if it belongs to somebody else.
+fn owned_tables(
+    state: &CatalogState,
+    names: &BTreeSet<RelationName>,
+    if_exists: bool,
+    by: &Rights,
+    not_a_table: impl Fn(&View) -> Error,
+) -> Result<Vec<Arc<Table>>> {
+    let mut tables = Vec::new();
+    for name in names {
+        let Some(table) = state.visible_table(name, by) else {
+            match state.visible_view(name, by) {
+                Some(view) => return Err(not_a_table(view)),
+                None if if_exists => continue,
+                None => return Err(state.no_such_table(name, by)),
+            }
+        };
+        by.check_owner(name, table.owner())?;
+        tables.push(Arc::clone(table));
+    }
+    Ok(tables)
+}
+
+/// Returns the error about a TRUNCATE that names a view or a saved query.
+fn has_no_rows(view: &View) -> Error {
+    let name = view.name();
+    Error::invalid(format!(
+        "{name} is not a table; only tables have rows that can be removed"
+    ))
 }
 
 /// Returns the error about a DROP TABLE that names a view or a saved query.

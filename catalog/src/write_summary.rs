@@ -1,7 +1,8 @@
-use arrow::datatypes::DataType;
+use arrow::array::{Array, RecordBatch};
+use arrow::datatypes::Fields;
 use datafusion::common::ScalarValue;
 use volary_flight_proto::ids::WorkerId;
-use volary_flight_proto::write::{ColumnWritten, WriteResult};
+use volary_flight_proto::write::WriteResult;
 use volary_flight_proto::{Error, Result, ipc};
 
 use super::encoding;
@@ -87,47 +88,55 @@ fn delta_of_worker(table: &Table, result: &WriteResult) -> Result<TableDelta> {
         written.rows = written.rows.saturating_add(shard.rows);
     }
     if result.columns.len() == fields.len() {
-        for (index, column) in result.columns.iter().enumerate() {
-            written.columns[index] = column_statistics(fields[index].data_type(), column)?;
-        }
+        written.columns = column_statistics(fields, result)?;
     } else if written.rows > 0 {
         written.columns.fill(ColumnStatistics::default());
     }
     Ok(written)
 }
 
-fn column_statistics(data_type: &DataType, column: &ColumnWritten) -> Result<ColumnStatistics> {
-    let [min, max] = if column.min_max.is_empty() {
-        [None, None]
-    } else {
-        read_min_max(data_type, &column.min_max)?
-    };
-    Ok(ColumnStatistics {
-        nulls: Some(column.nulls),
-        min,
-        max,
-    })
+fn column_statistics(fields: &Fields, result: &WriteResult) -> Result<Vec<ColumnStatistics>> {
+    let bounds = read_bounds(result)?;
+    let mut bounds = bounds.iter().flat_map(RecordBatch::columns);
+    let columns = result.columns.iter().zip(fields);
+    let columns = columns.map(|(column, field)| {
+        let bounds = column.has_bounds.then(|| bounds.next()).flatten();
+        let [min, max] = match bounds {
+            Some(bounds) if bounds.data_type() == field.data_type() => {
+                [known_bound(bounds, 0)?, known_bound(bounds, 1)?]
+            }
+            // A value of another type cannot be compared with the bounds of other writes.
+            _ => [None, None],
+        };
+        Ok(ColumnStatistics {
+            nulls: Some(column.nulls),
+            min,
+            max,
+        })
+    });
+    columns.collect()
 }
 
-fn read_min_max(data_type: &DataType, stream: &[u8]) -> Result<[Option<ScalarValue>; 2]> {
-    let (_, batches) = ipc::batches_from_bytes(stream)?;
-    let mut bounds = [None, None];
-    for batch in batches {
-        // A value of another type cannot be compared with the known bounds, so the bounds stay
-        // unknown.
-        if batch.num_columns() != 1
-            || batch.num_rows() != 2
-            || batch.column(0).data_type() != data_type
-        {
-            continue;
-        }
-        for (index, value) in bounds.iter_mut().enumerate() {
-            *value = ScalarValue::try_from_array(batch.column(0), index)
-                .map_err(Error::from)
-                .map(|value| {
-                    (!value.is_null() && encoding::scalar_to_hex(&value).is_some()).then_some(value)
-                })?;
-        }
+/// Returns the two rows with the bounds. Returns `None` if there are no bounds.
+fn read_bounds(result: &WriteResult) -> Result<Option<RecordBatch>> {
+    let columns = result.columns.iter();
+    let expected = columns.filter(|column| column.has_bounds).count();
+    if expected == 0 {
+        return Ok(None);
     }
-    Ok(bounds)
+    let (_, mut batches) = ipc::batches_from_bytes(&result.bounds)?;
+    match (batches.pop(), batches.is_empty()) {
+        (Some(rows), true) if rows.num_rows() == 2 && rows.num_columns() == expected => {
+            Ok(Some(rows))
+        }
+        _ => Err(Error::internal(format!(
+            "its bounds are not two rows of {expected} columns; please report this"
+        ))),
+    }
+}
+
+fn known_bound(bounds: &dyn Array, row: usize) -> Result<Option<ScalarValue>> {
+    let value = ScalarValue::try_from_array(bounds, row)?;
+    let is_known = !value.is_null() && encoding::scalar_to_hex(&value).is_some();
+    Ok(is_known.then_some(value))
 }

@@ -96,6 +96,10 @@ pub struct WriteResult {
     /// catalog adds them to its own.
     #[prost(message, repeated, tag = "2")]
     pub columns: Vec<ColumnWritten>,
+    /// The smallest and the largest values of the columns that have bounds, in their order: two
+    /// rows, as an Arrow IPC stream. Empty if no column has bounds.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub bounds: Bytes,
 }
 
 /// The rows that were written to one shard.
@@ -121,8 +125,7 @@ pub struct ColumnWritten {
     /// Number of NULLs.
     #[prost(uint64, tag = "1")]
     pub nulls: u64,
-    /// The smallest and the largest value: two rows of one column, as an Arrow IPC stream. Empty if
-    /// they are unknown.
-    #[prost(bytes = "bytes", tag = "2")]
-    pub min_max: Bytes,
+    /// Says whether the smallest and the largest value are known.
+    #[prost(bool, tag = "3")]
+    pub has_bounds: bool,
 }

@@ -250,7 +250,7 @@ async fn fill(catalog: &Catalog, table: &str) {
             shards.filter(|shard| table.is_reference() || table.worker_of(*shard) == Some(*worker));
         let result = WriteResult {
             shards: shards.map(rows).collect(),
-            columns: Vec::new(),
+            ..WriteResult::default()
         };
         (*worker, result)
     };

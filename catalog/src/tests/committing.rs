@@ -1,71 +1,13 @@
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use async_trait::async_trait;
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use super::controlled_store::ControlledStore;
 use super::*;
-
-/// A store that lets its caller decide when a commit is made, and counts commits.
-#[derive(Debug)]
-struct HeldStore {
-    store: RedbStore,
-    permits: Semaphore,
-    commits: AtomicUsize,
-    fails: AtomicBool,
-}
-
-impl HeldStore {
-    async fn open(directory: &Directory) -> Arc<Self> {
-        Arc::new(Self {
-            store: RedbStore::open(&directory.0, Arc::new(LocalDisk))
-                .await
-                .unwrap(),
-            permits: Semaphore::new(Semaphore::MAX_PERMITS),
-            commits: AtomicUsize::new(0),
-            fails: false.into(),
-        })
-    }
-
-    fn commits(&self) -> usize {
-        self.commits.load(Ordering::Relaxed)
-    }
-
-    /// Holds all commits until they are allowed.
-    fn hold(&self) {
-        self.permits.forget_permits(Semaphore::MAX_PERMITS);
-    }
-
-    fn allow(&self, commits: usize) {
-        self.permits.add_permits(commits);
-    }
-}
-
-#[async_trait]
-impl MetadataStore for HeldStore {
-    async fn load(&self) -> Result<StoreContent> {
-        self.store.load().await
-    }
-
-    async fn commit(
-        &self,
-        expected: Vec<ExpectedVersion>,
-        changes: Vec<EntryChange>,
-    ) -> Result<u64, CommitError> {
-        self.commits.fetch_add(1, Ordering::Relaxed);
-        self.permits.acquire().await.unwrap().forget();
-        if self.fails.load(Ordering::Relaxed) {
-            let cause = std::io::Error::other("a fault of the test");
-            return Err(Error::io("the store is away", cause).into());
-        }
-        self.store.commit(expected, changes).await
-    }
-}
 
 /// A catalog that creates the table `first`, and waits for the store.
 struct Held {
-    store: Arc<HeldStore>,
+    store: Arc<ControlledStore>,
     catalog: Catalog,
     workers: Vec<WorkerId>,
     /// Number of commits before that of the table.
@@ -75,13 +17,13 @@ struct Held {
 
 impl Held {
     async fn open(directory: &Directory) -> Self {
-        let store = HeldStore::open(directory).await;
+        let store = ControlledStore::open(directory).await;
         let catalog = Catalog::open(store.clone()).await.unwrap();
         let workers = vec![worker(&catalog).await];
         store.hold();
-        let before = store.commits();
+        let before = store.begun();
         let first = tokio::spawn(create(&catalog, "first", &workers));
-        until(|| store.commits() == before + 1).await;
+        until(|| store.begun() == before + 1).await;
         Self {
             store,
             catalog,
@@ -103,14 +45,14 @@ async fn until(condition: impl Fn() -> bool) {
 async fn writes_that_wait_for_the_store_are_committed_together() {
     const WRITES: u32 = 50;
     let directory = Directory::new();
-    let store = HeldStore::open(&directory).await;
+    let store = ControlledStore::open(&directory).await;
     let catalog = Catalog::open(store.clone()).await.unwrap();
     let table = one_table(&catalog).await;
     let mut ids = Vec::new();
     for _ in 0..WRITES {
         ids.push(catalog.begin_write(&table).await.unwrap().take_over());
     }
-    let before = store.commits();
+    let before = store.begun();
     store.hold();
     let mut committing = tokio::task::JoinSet::new();
     for id in ids {
@@ -121,7 +63,7 @@ async fn writes_that_wait_for_the_store_are_committed_together() {
             catalog.commit_write(id, &table, summary).await
         });
         // The first write waits for the store, and the others for their turn.
-        until(|| store.commits() == before + 1).await;
+        until(|| store.begun() == before + 1).await;
     }
     until(|| catalog.inner.committer.waiting() == WRITES as usize - 1).await;
     assert_eq!(rows(&catalog), 0, "nothing is visible before it is durable");
@@ -129,7 +71,7 @@ async fn writes_that_wait_for_the_store_are_committed_together() {
     while let Some(committed) = committing.join_next().await {
         committed.unwrap().unwrap();
     }
-    assert_eq!(store.commits(), before + 2);
+    assert_eq!(store.begun(), before + 2);
     assert_eq!(rows(&catalog), u64::from(WRITES) * 7);
     drop(catalog);
     let catalog = open_store(store).await;
@@ -175,7 +117,7 @@ async fn a_change_that_is_refused_or_panics_leaves_the_others_of_its_group_alone
     let panicked = broken.await.unwrap().unwrap_err();
     assert_eq!(panicked.code(), ErrorCode::Internal, "{panicked}");
     assert_eq!(ids, [ids[0], ids[0] + 1, ids[0] + 2]);
-    assert_eq!(store.commits(), before + 2);
+    assert_eq!(store.begun(), before + 2);
 }
 
 #[tokio::test]
@@ -194,19 +136,18 @@ async fn a_store_that_fails_fails_all_changes_of_the_group_and_none_is_made() {
     until(|| catalog.inner.committer.waiting() == 2).await;
     store.allow(1);
     first.await.unwrap().unwrap();
-    until(|| store.commits() == before + 2).await;
-    store.fails.store(true, Ordering::Relaxed);
+    until(|| store.begun() == before + 2).await;
+    store.fail_next(usize::MAX);
     store.allow(1);
     for change in waiting {
         let error = change.await.unwrap().unwrap_err();
-        assert_eq!(error.code(), ErrorCode::Unavailable, "{error}");
-        assert!(error.message().contains("the store is away"), "{error}");
+        assert_eq!(error.code(), ErrorCode::ResourceExhausted, "{error}");
         assert_eq!(
             error.text(),
-            "UNAVAILABLE: the store is away: a fault of the test"
+            "RESOURCE_EXHAUSTED: the store is full: a fault of the test"
         );
     }
-    store.fails.store(false, Ordering::Relaxed);
+    store.fail_next(0);
     store.allow(100);
     assert!(catalog.state().table(&named("second")).is_none());
     create(&catalog, "second", &workers).await.unwrap();
@@ -259,7 +200,7 @@ fn rows(catalog: &Catalog) -> u64 {
     statistics(catalog).rows
 }
 
-async fn open_store(store: Arc<HeldStore>) -> Catalog {
+async fn open_store(store: Arc<ControlledStore>) -> Catalog {
     store.allow(100);
     Catalog::open(store).await.unwrap()
 }

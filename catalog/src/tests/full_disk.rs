@@ -1,10 +1,8 @@
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use async_trait::async_trait;
-use tokio::sync::Semaphore;
 use volary_faulty_disk::FaultyDisk;
 
+use super::controlled_store::ControlledStore;
 use super::*;
 
 fn ballast(directory: &Directory) -> u64 {
@@ -125,54 +123,11 @@ async fn on_a_full_disk_a_gateway_reads_aborts_drops_and_starts_again() {
     assert!(ballast(&directory) > 0 && filled > 0);
 }
 
-/// A store on a disk that is full for everything but changes that may use ballast. It lets its
-/// caller decide when a commit is refused.
-#[derive(Debug)]
-struct FullStore {
-    store: RedbStore,
-    is_full: AtomicBool,
-    refusals: Semaphore,
-    begun: AtomicUsize,
-}
-
-#[async_trait]
-impl MetadataStore for FullStore {
-    async fn load(&self) -> Result<StoreContent> {
-        self.store.load().await
-    }
-
-    async fn commit(
-        &self,
-        expected: Vec<ExpectedVersion>,
-        changes: Vec<EntryChange>,
-    ) -> Result<u64, CommitError> {
-        if self.is_full.load(Ordering::Relaxed) {
-            self.begun.fetch_add(1, Ordering::Relaxed);
-            self.refusals.acquire().await.unwrap().forget();
-            return Err(Error::new(ErrorCode::ResourceExhausted, "the disk is full").into());
-        }
-        self.store.commit(expected, changes).await
-    }
-
-    async fn commit_with_ballast(
-        &self,
-        expected: Vec<ExpectedVersion>,
-        changes: Vec<EntryChange>,
-    ) -> Result<u64, CommitError> {
-        self.store.commit_with_ballast(expected, changes).await
-    }
-}
-
 #[tokio::test]
 async fn an_abort_is_made_although_the_commits_of_its_group_are_refused() {
     let directory = Directory::new();
-    let store = RedbStore::open(&directory.0, Arc::new(LocalDisk));
-    let store = Arc::new(FullStore {
-        store: store.await.unwrap(),
-        is_full: AtomicBool::new(false),
-        refusals: Semaphore::new(0),
-        begun: AtomicUsize::new(0),
-    });
+    let store = ControlledStore::open(&directory).await;
+    store.use_ballast();
     let catalog = Catalog::open(Arc::clone(&store) as _).await.unwrap();
     let worker = catalog.register_worker(None, "127.0.0.1:7201", "0.1.0", None);
     let workers = [worker.await.unwrap().id];
@@ -181,7 +136,9 @@ async fn an_abort_is_made_although_the_commits_of_its_group_are_refused() {
     let table = created.await.unwrap().unwrap();
     let begin = async || catalog.begin_write(&table).await.unwrap().take_over();
     let (early, late, failed) = (begin().await, begin().await, begin().await);
-    store.is_full.store(true, Ordering::Relaxed);
+    store.hold();
+    store.fail_next(usize::MAX);
+    let before = store.begun();
     let commit = |write| {
         let (catalog, table) = (catalog.clone(), Arc::clone(&table));
         tokio::spawn(async move {
@@ -197,13 +154,13 @@ async fn an_abort_is_made_although_the_commits_of_its_group_are_refused() {
     };
     // The first one has the turn until it is refused, and the others wait.
     let first = commit(early);
-    until(&|| store.begun.load(Ordering::Relaxed) == 1).await;
+    until(&|| store.begun() == before + 1).await;
     let second = commit(late);
     until(&|| catalog.inner.committer.waiting() == 1).await;
     let (aborting, id) = (catalog.clone(), table.id());
     let aborting = tokio::spawn(async move { aborting.abort_write(failed, Some(id)).await });
     until(&|| catalog.inner.committer.waiting() == 2).await;
-    store.refusals.add_permits(2);
+    store.allow(2);
     for refused in [first, second] {
         let refused = refused.await.unwrap().unwrap_err();
         assert_eq!(refused.code(), ErrorCode::ResourceExhausted, "{refused}");

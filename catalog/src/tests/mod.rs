@@ -4,6 +4,8 @@
 mod access;
 /// Tests changes that are committed together, and what a write adds to statistics.
 mod committing;
+/// A store for tests of what waits for commits, and of commits that fail.
+mod controlled_store;
 /// Tests what a full disk refuses, and what is made nevertheless.
 mod full_disk;
 /// Tests that each batch of a producer is committed once.
@@ -23,10 +25,9 @@ use std::path::{Path, PathBuf};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
-use arrow::ipc::writer::StreamWriter;
 use volary_flight_proto::ids::{WorkerId, WriteId};
 use volary_flight_proto::write::{ColumnWritten, ShardWritten, WriteResult};
-use volary_flight_proto::{Error, ErrorCode, SqlState};
+use volary_flight_proto::{Error, ErrorCode, SqlState, ipc};
 use volary_node::disk::LocalDisk;
 
 use super::access::Rights;
@@ -118,11 +119,6 @@ fn sharded(name: &str, shards: u32) -> TableDefinition {
 fn written(shard: u32, rows: u32) -> WriteResult {
     let range: ArrayRef = Arc::new(Int64Array::from(vec![1, i64::from(rows)]));
     let batch = RecordBatch::try_from_iter([("key", range)]).unwrap();
-    let mut min_max = Vec::new();
-    let mut writer = StreamWriter::try_new(&mut min_max, &batch.schema()).unwrap();
-    writer.write(&batch).unwrap();
-    writer.finish().unwrap();
-    drop(writer);
     WriteResult {
         shards: vec![ShardWritten {
             shard,
@@ -133,10 +129,11 @@ fn written(shard: u32, rows: u32) -> WriteResult {
         columns: vec![
             ColumnWritten {
                 nulls: 0,
-                min_max: min_max.into(),
+                has_bounds: true,
             },
             ColumnWritten::default(),
         ],
+        bounds: ipc::batches_to_bytes(&batch.schema(), &[batch.clone()]).unwrap(),
     }
 }
 

@@ -1,9 +1,10 @@
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use volary_flight_proto::write_set::WriteSet;
 
+use super::controlled_store::ControlledStore;
 use super::write_numbers::RESERVED_AT_ONCE;
 use super::*;
 
@@ -403,45 +404,32 @@ async fn a_write_that_is_dropped_is_aborted() {
     create_at_last(&catalog, &workers).await;
 }
 
-/// A store whose next `failures` commits fail.
-#[derive(Debug)]
-struct Failing {
-    store: RedbStore,
-    failures: AtomicU32,
-}
-
-#[async_trait::async_trait]
-impl MetadataStore for Failing {
-    async fn load(&self) -> Result<StoreContent> {
-        self.store.load().await
-    }
-
-    async fn commit(
-        &self,
-        expected: Vec<ExpectedVersion>,
-        changes: Vec<EntryChange>,
-    ) -> Result<u64, CommitError> {
-        let fails = self
-            .failures
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                left.checked_sub(1)
-            });
-        match fails {
-            Ok(_) => Err(Error::new(ErrorCode::ResourceExhausted, "the disk is full").into()),
-            Err(_) => self.store.commit(expected, changes).await,
-        }
-    }
+#[tokio::test]
+async fn bounds_that_do_not_fit_the_columns_are_refused_and_those_of_other_types_left_out() {
+    let directory = Directory::new();
+    let (catalog, workers) = with_workers(&directory, 1).await;
+    let table = create_orders(&catalog, &workers).await;
+    let summary = |result: WriteResult| WriteSummary::new(&table, &[(workers[0], result)]);
+    let mut result = written(0, 7);
+    result.columns[1].has_bounds = true;
+    let refused = summary(result).unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::Internal);
+    assert!(
+        refused.message().contains("two rows of 2 columns"),
+        "{refused}"
+    );
+    // The bounds are integers, and the second column has floating-point numbers.
+    let mut result = written(0, 7);
+    result.columns.swap(0, 1);
+    let summary = summary(result).unwrap();
+    let columns = &summary.delta().columns;
+    assert!(columns.iter().all(|column| column.min.is_none()));
 }
 
 #[tokio::test]
 async fn an_abort_that_the_store_does_not_take_is_tried_again() {
     let directory = Directory::new();
-    let store = Arc::new(Failing {
-        store: RedbStore::open(&directory.0, Arc::new(LocalDisk))
-            .await
-            .unwrap(),
-        failures: AtomicU32::new(0),
-    });
+    let store = ControlledStore::open(&directory).await;
     let catalog = Catalog::open(Arc::clone(&store) as _).await.unwrap();
     let worker = catalog.register_worker(None, "127.0.0.1:7201", "0.1.0", None);
     let workers = [worker.await.unwrap().id];
@@ -451,12 +439,12 @@ async fn an_abort_that_the_store_does_not_take_is_tried_again() {
         .unwrap();
     let table = Arc::clone(catalog.state().table(&named("orders")).unwrap());
     let dropped = catalog.begin_write(&table).await.unwrap();
-    store.failures.store(2, Ordering::Relaxed);
+    store.fail_next(2);
     drop(dropped);
     while catalog.state().aborted_writes_of(workers[0]).is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!(store.failures.load(Ordering::Relaxed), 0);
+    assert_eq!(store.failures_left(), 0);
 }
 
 #[tokio::test]

@@ -97,6 +97,7 @@ pub fn messages() -> Vec<Seed> {
             ..ShardWritten::default()
         }],
         columns: vec![ColumnWritten::default()],
+        ..WriteResult::default()
     };
     let key_set = Parameter {
         kind: Some(parameter::Kind::KeySet(300)),

@@ -26,7 +26,7 @@ use super::{Completion, Engine, temporary};
 use crate::load;
 use crate::sql::drop_statement::{DropStatement, DroppedKind};
 use crate::sql::names::{WrittenName, identifier};
-use crate::sql::options::literal_text;
+use crate::sql::options::{literal_text, named_column};
 use crate::sql::shape::ShapeLimits;
 use crate::sql::truncate::TruncateStatement;
 use crate::sql_type::decimal_type;
@@ -286,18 +286,7 @@ pub(super) fn table_definition(
     options: &TableOptions,
 ) -> Result<TableDefinition> {
     let column = |key: &str, column: &str| {
-        schema.index_of(column).map_err(|_| {
-            let names: Vec<_> = schema
-                .fields()
-                .iter()
-                .map(|field| field.name().as_str())
-                .collect();
-            Error::not_found(format!(
-                "table {name}: {key} names column {column}, which the table does not have; its columns are {}",
-                names.join(", ")
-            ))
-            .with_sqlstate(SqlState::UndefinedColumn)
-        })
+        named_column(&schema, key, column).map_err(|error| error.at(format!("table {name}")))
     };
     let kind = match (&options.shard_key, options.is_reference) {
         (Some(key), false) => {

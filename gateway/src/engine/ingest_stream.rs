@@ -7,7 +7,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::runtime::Handle;
+
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use volary_catalog::access::Privilege;
 use volary_catalog::{
@@ -16,6 +16,7 @@ use volary_catalog::{
 };
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::Runtimes;
 
 use super::context::StatementContext;
 use super::{Engine, Session, batch_id};
@@ -202,9 +203,9 @@ impl Fitting {
 }
 
 impl IngestStream {
-    /// Returns the runtime on which the stream's batches are fitted.
-    pub(crate) fn cpu(&self) -> &Handle {
-        self.engine.runtimes.cpu()
+    /// Returns the runtimes on which the stream's batches are fitted.
+    pub(crate) fn runtimes(&self) -> &Runtimes {
+        &self.engine.runtimes
     }
 
     /// Returns the last batch of the producer that was decided, or 0 if there is none.

@@ -26,9 +26,7 @@ const UNREADABLE_ROWS: &str = "the rows cannot be read; send a schema and batche
 
 /// The batches of a DoPut or a DoExchange.
 pub(super) struct UploadedBatches {
-    /// The decoder. It is `None` after an error or a panic, because a decoder must not be polled
-    /// again then.
-    decoder: Option<FlightRecordBatchStream>,
+    decoder: Decoder<FlightRecordBatchStream>,
     totals: Arc<StatementTotals>,
 }
 
@@ -45,7 +43,9 @@ impl UploadedBatches {
     ) -> Self {
         let messages = ipc_messages(first, rest, limit, totals);
         Self {
-            decoder: Some(FlightRecordBatchStream::new_from_flight_data(messages)),
+            decoder: Decoder(Some(FlightRecordBatchStream::new_from_flight_data(
+                messages,
+            ))),
             totals: Arc::clone(totals),
         }
     }
@@ -53,7 +53,7 @@ impl UploadedBatches {
     /// Returns the columns. Returns `None` before the stream was polled for the first batch, and if
     /// the client has sent no schema.
     pub(super) fn schema(&self) -> Option<SchemaRef> {
-        self.decoder.as_ref()?.schema().cloned()
+        self.decoder.0.as_ref()?.schema().cloned()
     }
 }
 
@@ -61,16 +61,9 @@ impl Stream for UploadedBatches {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Some(decoder) = &mut self.decoder else {
-            return Poll::Ready(None);
-        };
-        let polled = poll_decoder(decoder, cx);
-        match &polled {
-            Poll::Ready(Some(Ok(batch))) => {
-                self.totals.received.add_rows(batch.num_rows() as u64);
-            }
-            Poll::Ready(Some(Err(_))) => self.decoder = None,
-            Poll::Ready(None) | Poll::Pending => {}
+        let polled = self.decoder.poll_next_unpin(cx);
+        if let Poll::Ready(Some(Ok(batch))) = &polled {
+            self.totals.received.add_rows(batch.num_rows() as u64);
         }
         polled
     }
@@ -78,8 +71,7 @@ impl Stream for UploadedBatches {
 
 /// The batches of a DoExchange, each with the metadata of its message.
 pub(super) struct AnnotatedBatches {
-    /// The decoder. It is `None` after an error.
-    decoder: Option<FlightDataDecoder>,
+    decoder: Decoder<FlightDataDecoder>,
     totals: Arc<StatementTotals>,
 }
 
@@ -101,7 +93,7 @@ impl AnnotatedBatches {
     ) -> Self {
         let messages = ipc_messages(first, rest, limit, totals);
         Self {
-            decoder: Some(FlightDataDecoder::new(messages)),
+            decoder: Decoder(Some(FlightDataDecoder::new(messages))),
             totals: Arc::clone(totals),
         }
     }
@@ -111,18 +103,7 @@ impl Stream for AnnotatedBatches {
     type Item = Result<AnnotatedBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            let Some(decoder) = &mut self.decoder else {
-                return Poll::Ready(None);
-            };
-            let message = match ready!(poll_decoder(decoder, cx)) {
-                Some(Ok(message)) => message,
-                Some(Err(error)) => {
-                    self.decoder = None;
-                    return Poll::Ready(Some(Err(error)));
-                }
-                None => return Poll::Ready(None),
-            };
+        while let Some(message) = ready!(self.decoder.poll_next_unpin(cx)).transpose()? {
             let metadata = message.app_metadata();
             match message.payload {
                 DecodedPayload::None => {}
@@ -135,6 +116,7 @@ impl Stream for AnnotatedBatches {
                 }
             }
         }
+        Poll::Ready(None)
     }
 }
 
@@ -160,15 +142,26 @@ where
         .map_err(FlightError::from)
 }
 
-/// Polls a decoder of arrow. It must not be polled again after an error.
-fn poll_decoder<T>(
-    decoder: &mut (impl Stream<Item = Result<T, FlightError>> + Unpin),
-    cx: &mut Context<'_>,
-) -> Poll<Option<Result<T>>> {
-    let polled = std::panic::catch_unwind(AssertUnwindSafe(|| decoder.poll_next_unpin(cx)));
-    match polled {
-        Ok(polled) => polled.map(|next| next.map(|it| it.map_err(convert_decode_error))),
-        Err(_) => Poll::Ready(Some(Err(Error::invalid(UNREADABLE_ROWS)))),
+/// A decoder of arrow. It is `None` after an error or a panic, because it must not be polled again
+/// then.
+struct Decoder<D>(Option<D>);
+
+impl<T, D: Stream<Item = Result<T, FlightError>> + Unpin> Stream for Decoder<D> {
+    type Item = Result<T>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(decoder) = &mut self.0 else {
+            return Poll::Ready(None);
+        };
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| decoder.poll_next_unpin(cx)));
+        let polled = match polled {
+            Ok(polled) => polled.map(|next| next.map(|it| it.map_err(convert_decode_error))),
+            Err(_) => Poll::Ready(Some(Err(Error::invalid(UNREADABLE_ROWS)))),
+        };
+        if matches!(polled, Poll::Ready(Some(Err(_)))) {
+            self.0 = None;
+        }
+        polled
     }
 }
 

@@ -12,13 +12,14 @@ use std::task::{Context, Poll, ready};
 use arrow::array::RecordBatch;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tracing::{Instrument, Span};
 use volary_catalog::{ProducerBatches, Table};
 use volary_exec::batches::{compact, used_bytes};
 use volary_flight_proto::ids::{QueryId, TableId};
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::Runtimes;
+use volary_node::runtimes::{SHORT_WORK_BYTES, continue_on_cpu};
 
 use super::batcher::{Batcher, GroupMember, GroupRunner, Place};
 use super::budget::{BudgetShare, ByteBudget};
@@ -159,6 +160,17 @@ impl GroupMember for Member {
 }
 
 impl Member {
+    /// Also returns the receiver of the write's outcome.
+    fn new(write: FittedWrite) -> (Self, oneshot::Receiver<Result<()>>) {
+        let (answer, outcome) = oneshot::channel();
+        let member = Self {
+            write,
+            span: Span::current(),
+            answer,
+        };
+        (member, outcome)
+    }
+
     fn finish(self, outcome: Result<()>) {
         if let Origin::Stream(order) = &self.write.origin {
             match &outcome {
@@ -261,17 +273,12 @@ impl Groups {
         parts: &GatewayParts,
         write: FittedWrite,
     ) -> (SubmittedWrite, Option<RunningGroups>) {
-        let (sender, answer) = oneshot::channel();
         let table = write.table.id();
-        let member = Member {
-            write,
-            span: Span::current(),
-            answer: sender,
-        };
+        let (member, answer) = Member::new(write);
         let (place, runner) = self.batcher.join(table, member);
         let running = runner.map(|runner| RunningGroups {
             running: Some(run_groups(Arc::clone(self), parts.clone(), runner).boxed()),
-            cpu: parts.runtimes.cpu().clone(),
+            runtimes: parts.runtimes.clone(),
         });
         let submitted = SubmittedWrite {
             answer,
@@ -288,12 +295,7 @@ impl Groups {
         write: FittedWrite,
         earlier: u64,
     ) -> SubmittedWrite {
-        let (sender, answer) = oneshot::channel();
-        let member = Member {
-            write,
-            span: Span::current(),
-            answer: sender,
-        };
+        let (member, answer) = Member::new(write);
         let (groups, parts) = (Arc::clone(self), parts.clone());
         let cpu = parts.runtimes.cpu().clone();
         cpu.spawn(async move { groups.commit(&parts, vec![member], earlier).await });
@@ -357,7 +359,7 @@ impl Groups {
 /// continues: others wait for their groups.
 struct RunningGroups {
     running: Option<BoxFuture<'static, ()>>,
-    cpu: Handle,
+    runtimes: Runtimes,
 }
 
 impl Future for RunningGroups {
@@ -375,7 +377,7 @@ impl Future for RunningGroups {
 impl Drop for RunningGroups {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
-            self.cpu.spawn(running);
+            self.runtimes.spawn_here(running);
         }
     }
 }
@@ -464,6 +466,9 @@ where
     // would leave an aborted write in the catalog until the lost worker is back.
     parts.cluster.refuse_lost(table.workers())?;
     let number = parts.catalog.begin_write(table).await?;
+    if writes.iter().map(|write| write.rows.bytes).sum::<usize>() > SHORT_WORK_BYTES {
+        continue_on_cpu().await;
+    }
     let batches = writes.iter().flat_map(|write| &write.rows.batches);
     let rows = SourceRows::Few(batches.cloned().collect());
     let parts = GatewayParts {

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use volary_flight_proto::{Error, Result};
 
@@ -112,6 +112,36 @@ impl Runtimes {
     }
 }
 
+impl Runtimes {
+    /// Starts work that mostly waits, for as long as it likes, on the I/O runtime. It continues on
+    /// the CPU runtime, for good, once one of its polls computes for long, or when it
+    /// [asks](continue_on_cpu) for it. Tasks that the work spawns are on the CPU runtime.
+    pub fn spawn_here(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let cpu = self.cpu.clone();
+        self.io.spawn(async move {
+            let mut work = Box::pin(work);
+            let is_done = poll_fn(|context| {
+                let began = Instant::now();
+                let (polled, place) = {
+                    let _cpu = cpu.enter();
+                    let _place = PlaceGuard::begin();
+                    (work.as_mut().poll(context), PLACE.get())
+                };
+                if polled.is_ready() {
+                    return Poll::Ready(true);
+                }
+                if place == Place::HereUntilPollEnds || began.elapsed() >= SHORT_WORK_TIME {
+                    return Poll::Ready(false);
+                }
+                Poll::Pending
+            });
+            if !is_done.await {
+                cpu.spawn(work);
+            }
+        });
+    }
+}
+
 fn panic_error(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -120,8 +150,8 @@ fn panic_error(panic: &(dyn Any + Send)) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::thread::{self, ThreadId};
-    use std::time::Instant;
 
     use futures::FutureExt;
     use futures::stream::{FuturesUnordered, StreamExt};
@@ -168,6 +198,25 @@ mod tests {
         });
         let threads = work.await.unwrap();
         assert_eq!(threads, (this_thread(), "volary-cpu".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn work_that_waits_stays_however_often_it_computes_and_goes_when_it_asks() {
+        let runtimes = OwnedRuntimes::start(Some(1)).unwrap();
+        let (sender, receiver) = oneshot::channel();
+        runtimes.handles().spawn_here(async {
+            let mut names = BTreeSet::new();
+            let began = Instant::now();
+            while began.elapsed() < 2 * SHORT_WORK_TIME {
+                names.insert(name_of_this_thread());
+                tokio::task::yield_now().await;
+            }
+            continue_on_cpu().await;
+            sender.send((names, name_of_this_thread())).unwrap();
+        });
+        let (before, after) = receiver.await.unwrap();
+        assert_eq!(after, "volary-cpu");
+        assert!(before.contains("volary-io"), "{before:?}");
     }
 
     #[tokio::test]

@@ -25,8 +25,8 @@ use volary_flight_proto::{Error, Result};
 use crate::background::run_blocking;
 use crate::expiry::Cutoff;
 use crate::pace::Pace;
-use crate::segment::{ORDER, SegmentFileWriter, SegmentProperties, write_error};
-use crate::storage::{NewSegment, Segment, SettledRows};
+use crate::segment::{ORDER, OpenSegment, SegmentProperties};
+use crate::storage::{Segment, SettledRows};
 use crate::write::{WriteContext, WriteLayout};
 
 /// Number of rows that are read, merged and written at a time.
@@ -44,7 +44,7 @@ type ExpiredRows = Arc<Mutex<Option<SettledRows>>>;
 #[derive(Debug)]
 pub(super) struct Merge {
     layout: Arc<WriteLayout>,
-    properties: SegmentProperties,
+    properties: Arc<SegmentProperties>,
     inputs: Vec<Arc<Segment>>,
     /// Says whether the new segments have a column with the write of each row.
     has_write_column: bool,
@@ -96,7 +96,7 @@ impl Merge {
         };
         Ok(Self {
             layout: Arc::clone(layout),
-            properties: properties?,
+            properties: Arc::new(properties?),
             inputs,
             has_write_column,
             cutoff,
@@ -319,15 +319,14 @@ struct Outputs<'a> {
     shard: u32,
     /// The last write of all rows. It names the files.
     last: WriteId,
-    current: Option<CurrentFile>,
+    current: Option<Output>,
     complete: Vec<Segment>,
 }
 
-struct CurrentFile {
-    segment: NewSegment,
-    file: SegmentFileWriter,
+struct Output {
+    segment: OpenSegment,
+    /// Number of rows of each write.
     writes: BTreeMap<WriteId, u64>,
-    rows: u64,
 }
 
 impl<'a> Outputs<'a> {
@@ -348,12 +347,10 @@ impl<'a> Outputs<'a> {
         }
         let current = match self.current.take() {
             Some(current) => current,
-            None => self.open_file(context).await?,
+            None => self.open_segment(context).await?,
         };
         let current = self.current.insert(current);
-        let written = current.file.write(rows);
-        written.map_err(|error| write_error(current.segment.path(), error))?;
-        current.rows += rows.num_rows() as u64;
+        current.segment.append(rows)?;
         match rows
             .columns()
             .last()
@@ -366,44 +363,33 @@ impl<'a> Outputs<'a> {
             }
             None => *current.writes.entry(self.last).or_default() += rows.num_rows() as u64,
         }
-        if current.file.size() >= self.merge.properties.segment_bytes {
-            self.close_file().await?;
+        if current.segment.size() >= self.merge.properties.segment_bytes {
+            self.close_segment().await?;
         }
         Ok(())
     }
 
     async fn finish(mut self) -> Result<Vec<Segment>> {
-        self.close_file().await?;
+        self.close_segment().await?;
         Ok(self.complete)
     }
 
-    async fn open_file(&mut self, context: &WriteContext) -> Result<CurrentFile> {
-        let storage = context.storage.clone();
+    async fn open_segment(&mut self, context: &WriteContext) -> Result<Output> {
+        let (storage, properties) = (context.storage.clone(), Arc::clone(&self.merge.properties));
         let (table, shard, write) = (self.merge.layout.table(), self.shard, self.last);
-        let (segment, file) = run_blocking(move || storage.create(table, shard, write)).await?;
-        let file = SegmentFileWriter::new(&self.merge.properties, file)
-            .map_err(|error| write_error(segment.path(), error))?;
-        Ok(CurrentFile {
-            segment,
-            file,
+        let creating = move || OpenSegment::create(&storage, &properties, table, shard, write);
+        Ok(Output {
+            segment: run_blocking(creating).await?,
             writes: BTreeMap::new(),
-            rows: 0,
         })
     }
 
-    async fn close_file(&mut self) -> Result<()> {
-        let Some(current) = self.current.take() else {
+    async fn close_segment(&mut self) -> Result<()> {
+        let Some(Output { segment, writes }) = self.current.take() else {
             return Ok(());
         };
-        let CurrentFile {
-            segment,
-            file,
-            writes,
-            rows,
-        } = current;
-        let finished = file.finish();
-        let (file, checksums) = finished.map_err(|error| write_error(segment.path(), error))?;
-        let segment = run_blocking(move || segment.complete(&file, rows, checksums)).await?;
+        let complete = segment.finish()?;
+        let segment = run_blocking(move || complete.sync()).await?;
         self.complete.push(match self.merge.has_write_column {
             true => segment.with_writes(writes.into_iter().collect()),
             false => segment,

@@ -8,6 +8,8 @@
 mod format;
 /// Stores intervals in a form that Parquet has.
 mod intervals;
+/// Writes the rows of a new segment.
+mod open_segment;
 /// Keeps the checksums of the pages and bloom filters of a segment in the metadata of its file.
 mod page_checksums;
 /// Takes the checksums of pages when the Parquet writer takes the pages from their store to write
@@ -23,8 +25,8 @@ mod schema;
 mod writer;
 
 pub(crate) use intervals::{stored_schema, to_stored_rows, with_intervals};
+pub(crate) use open_segment::OpenSegment;
 pub(crate) use page_checksums::{Damage, PageChecksums};
 pub(crate) use properties::{ORDER, SegmentProperties, may_have_several_pages};
 pub(crate) use reader::SegmentReaders;
 pub(crate) use reader::{MAX_INLINE_READ_BYTES, damage_error, read_cached};
-pub(crate) use writer::{SegmentFileWriter, write_error};

@@ -18,7 +18,7 @@ use super::properties::SegmentProperties;
 use crate::storage::{ChecksummedFile, SegmentChecksums};
 
 /// A Parquet file that is being written.
-pub(crate) struct SegmentFileWriter {
+pub(super) struct SegmentFileWriter {
     parquet: ArrowWriter<ChecksummedFile>,
     /// The columns of the file.
     schema: SchemaRef,
@@ -29,7 +29,7 @@ pub(crate) struct SegmentFileWriter {
 
 impl SegmentFileWriter {
     /// Begins to write an empty file. The file must be readable, too.
-    pub(crate) fn new(properties: &SegmentProperties, file: File) -> Result<Self> {
+    pub(super) fn new(properties: &SegmentProperties, file: File) -> Result<Self> {
         let pages = WrittenPages::default();
         let checksummed = ChecksummedFile::new(file.try_clone()?);
         Ok(Self {
@@ -40,7 +40,7 @@ impl SegmentFileWriter {
         })
     }
 
-    pub(crate) fn write(&mut self, rows: &RecordBatch) -> Result<()> {
+    pub(super) fn write(&mut self, rows: &RecordBatch) -> Result<()> {
         if !has_intervals(rows) {
             return self.parquet.write(rows);
         }
@@ -49,17 +49,17 @@ impl SegmentFileWriter {
     }
 
     /// Returns the memory of the rows that are not in the file yet, in bytes.
-    pub(crate) fn memory_size(&self) -> usize {
+    pub(super) fn memory_size(&self) -> usize {
         self.parquet.memory_size()
     }
 
     /// Returns the estimated size that the file would have if it ended here, in bytes.
-    pub(crate) fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         self.parquet.bytes_written() + self.parquet.in_progress_size()
     }
 
     /// Writes the rest of the file. The file is then complete, but not durable.
-    pub(crate) fn finish(mut self) -> Result<(File, SegmentChecksums)> {
+    pub(super) fn finish(mut self) -> Result<(File, SegmentChecksums)> {
         self.parquet.flush()?;
         self.parquet.sync()?;
         let checksums = self.page_checksums()?;
@@ -113,7 +113,7 @@ impl SegmentFileWriter {
 }
 
 /// Returns the error for a segment whose file cannot be written.
-pub(crate) fn write_error(path: &Path, error: ParquetError) -> Error {
+pub(super) fn write_error(path: &Path, error: ParquetError) -> Error {
     Error::io_within(format!("cannot write segment {}", path.display()), error)
 }
 

@@ -5,6 +5,7 @@ use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::error::ArrowError;
 use volary_flight_proto::ids::WriteId;
 use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::tally::Tally;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 /// Number of rows above which rows are not joined with others any more.
@@ -31,9 +32,51 @@ pub(super) struct LoggedRows {
 struct Chunk {
     rows: RecordBatch,
     runs: Arc<Vec<Run>>,
+    /// The lowest and the highest write.
+    writes: (WriteId, WriteId),
+    /// The tally of all rows.
+    tally: Tally,
 }
 
 impl Chunk {
+    /// Creates a chunk of rows, of which there is at least one run.
+    fn new(rows: RecordBatch, runs: Vec<Run>) -> Self {
+        let mut writes = (WriteId(u64::MAX), WriteId(0));
+        let mut tally = Tally::default();
+        for run in &runs {
+            writes = (writes.0.min(run.write), writes.1.max(run.write));
+            tally.add(run.write, run.rows as u64);
+        }
+        Self {
+            rows,
+            runs: Arc::new(runs),
+            writes,
+            tally,
+        }
+    }
+
+    fn joined_with(&self, later: &Self) -> Result<Self> {
+        let rows = concat_batches(self.rows.schema_ref(), [&self.rows, &later.rows]);
+        let runs = self.runs.iter().chain(later.runs.iter()).copied();
+        let mut tally = self.tally;
+        tally.add_all(later.tally);
+        Ok(Self {
+            rows: rows.map_err(internal)?,
+            runs: Arc::new(runs.collect()),
+            writes: (
+                self.writes.0.min(later.writes.0),
+                self.writes.1.max(later.writes.1),
+            ),
+            tally,
+        })
+    }
+
+    /// Returns whether the snapshot sees all rows. It may also return false if the snapshot does
+    /// not see another write between them.
+    fn is_visible_to(&self, snapshot: &Snapshot) -> bool {
+        snapshot.sees_all_between(self.writes.0, self.writes.1)
+    }
+
     fn sees(&self, mut sees: impl FnMut(&Run) -> bool) -> (bool, bool) {
         let mut any = false;
         let mut all = true;
@@ -68,19 +111,15 @@ impl LoggedRows {
             rows: rows.num_rows(),
             file,
         };
-        let runs = Arc::new(vec![run]);
-        self.chunks.push(Chunk { rows, runs });
+        self.chunks.push(Chunk::new(rows, vec![run]));
         // Each row is copied only as often as the number of rows doubles.
         while let [.., before, last] = &self.chunks[..]
             && before.rows.num_rows() <= 2 * last.rows.num_rows()
             && before.rows.num_rows() + last.rows.num_rows() <= CHUNK_ROWS
         {
-            let joined = concat_batches(before.rows.schema_ref(), [&before.rows, &last.rows]);
-            let rows = joined.map_err(internal)?;
-            let runs = before.runs.iter().chain(last.runs.iter()).copied();
-            let runs = Arc::new(runs.collect());
+            let joined = before.joined_with(last)?;
             self.chunks.truncate(self.chunks.len() - 2);
-            self.chunks.push(Chunk { rows, runs });
+            self.chunks.push(joined);
         }
         Ok(())
     }
@@ -92,6 +131,11 @@ impl LoggedRows {
     pub(super) fn visible(&self, snapshot: &Snapshot) -> Result<Vec<RecordBatch>> {
         let mut visible = Vec::new();
         for chunk in &self.chunks {
+            // There may be a run for each row, and nearly always a query sees all of them.
+            if chunk.is_visible_to(snapshot) {
+                visible.push(chunk.rows.clone());
+                continue;
+            }
             let sees = |run: &Run| snapshot.sees(run.write);
             match chunk.sees(sees) {
                 (false, _) => {}
@@ -103,6 +147,23 @@ impl LoggedRows {
             }
         }
         Ok(visible)
+    }
+
+    /// Returns the number and the tally of the rows that a snapshot sees.
+    pub(super) fn counted(&self, snapshot: &Snapshot) -> (u64, Tally) {
+        let (mut rows, mut tally) = (0, Tally::default());
+        for chunk in &self.chunks {
+            if chunk.is_visible_to(snapshot) {
+                rows += chunk.rows.num_rows() as u64;
+                tally.add_all(chunk.tally);
+                continue;
+            }
+            for run in chunk.runs.iter().filter(|run| snapshot.sees(run.write)) {
+                rows += run.rows as u64;
+                tally.add(run.write, run.rows as u64);
+            }
+        }
+        (rows, tally)
     }
 
     /// Returns the rows of some writes, with their runs.
@@ -144,10 +205,7 @@ impl LoggedRows {
             if !all {
                 let rows = filter_record_batch(&chunk.rows, &chunk.mask(|run| !gone(run)));
                 let runs = chunk.runs.iter().filter(|run| !gone(run)).copied();
-                kept.push(Chunk {
-                    rows: rows.map_err(internal)?,
-                    runs: Arc::new(runs.collect()),
-                });
+                kept.push(Chunk::new(rows.map_err(internal)?, runs.collect()));
             }
         }
         self.chunks = kept;
@@ -215,6 +273,17 @@ mod tests {
             expected(&|write| write <= 700 && ![3, 500].contains(&write))
         );
         assert!(logged.visible(&snapshot(0, &[0])).unwrap().is_empty());
+        for snapshot in [
+            snapshot(2000, &[]),
+            snapshot(700, &[3, 500]),
+            snapshot(0, &[0]),
+        ] {
+            let seen = logged.runs().filter(|run| snapshot.sees(run.write));
+            let seen: Vec<_> = seen.map(|run| (run.write, run.rows as u64)).collect();
+            let rows = seen.iter().map(|(_, rows)| rows).sum();
+            let tally = seen.into_iter().collect();
+            assert_eq!(logged.counted(&snapshot), (rows, tally));
+        }
         let removed = logged
             .remove(|write| write.0 < 600 && write.0 != 5)
             .unwrap();

@@ -41,16 +41,22 @@ mod logged;
 mod lost;
 /// Reads what earlier releases had instead of the store.
 mod manifests;
+/// Opens the data directory.
+mod opening;
 /// Deletes files that are no longer needed.
 mod reclaimer;
 /// Encodes what the store says about a segment.
 mod record;
+/// Deletes dropped tables and rows of failed writes.
+mod removing;
 /// Replaces segments by others with the same rows.
 mod replacing;
 /// Represents segments: immutable Parquet files.
 mod segment;
 /// Describes the rows of a segment by the writes that added them.
 mod segment_rows;
+/// Moves rows that the catalog does not have to the directory of lost rows.
+mod setting_aside;
 /// Forgets which rows are of which write when every query sees them.
 mod settling;
 /// Describes one shard of a table, as the worker finds and keeps it.
@@ -75,6 +81,7 @@ pub(crate) use appending::SmallWrite;
 pub(crate) use checksums::ChecksummedFile;
 pub use checksums::SegmentChecksums;
 pub(crate) use record::SettledRows;
+pub use removing::CollectedGarbage;
 pub use segment::{NewSegment, Segment};
 pub(crate) use shard::CountedRows;
 pub(crate) use table::{UnflushedShard, VisibleRows};
@@ -86,43 +93,27 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
-use volary_flight_proto::control::{
-    Report, SegmentDescription, SegmentList, ShardContent, ShardName,
-};
-use volary_flight_proto::fragment::ExpectedRows;
+use volary_flight_proto::Result;
+use volary_flight_proto::control::{SegmentDescription, SegmentList};
 use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::snapshot::Snapshot;
-use volary_flight_proto::tally::Tally;
 use volary_flight_proto::write::TableDescription;
-use volary_flight_proto::write_set::WriteSet;
-use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::disk::SharedDisk;
-use volary_node::{DataDir, durable};
 
 use changed_shards::ChangedShards;
 use directory::{TABLES, TableDirectory};
 use expiring::KnownExpiries;
 use layouts::Layouts;
-use lost::LostDirectory;
 use reclaimer::Reclaimer;
 use shard::Segments;
-use store::{Delta, Outcome, Store, damage_error};
+use store::{Outcome, Store};
 use table::{Shared, Table};
 
-use crate::log::{Log, LogSize};
-
-/// Size of the log if the settings do not say it, in bytes.
-const DEFAULT_LOG_BYTES: u64 = 256 << 20;
-
-/// Size of a file of the log, in bytes. Frames of the largest groups fit into it.
-const LOG_FILE_BYTES: u64 = 8 << 20;
-
-/// Maximum number of shards that a report asks about. The others wait for the next report.
-const MOST_UNPROVEN: usize = 1000;
+use crate::log::Log;
 
 /// All shards of this worker. Clones share the shards.
 #[derive(Debug, Clone)]
@@ -165,111 +156,7 @@ struct Shards {
 
 type Tables = RwLock<BTreeMap<TableId, Arc<Table>>>;
 
-/// Result of processing a gateway's list of garbage.
-#[derive(Debug, Default)]
-pub struct CollectedGarbage {
-    /// The last abort of the list, if no rows of aborted writes are here now.
-    pub deleted_through: Option<u64>,
-    /// The reason why something could not be deleted. The deletion is tried again with the next
-    /// list.
-    pub failure: Option<Error>,
-}
-
 impl Storage {
-    /// Opens the shards of a worker's data directory on this disk. The log has about this size, in
-    /// bytes. May block.
-    ///
-    /// # Errors
-    /// Returns `DATA_LOSS` if the store is missing or belongs to another directory, and the errors
-    /// of [`Self::open`].
-    pub fn of_worker(data_dir: &DataDir, disk: SharedDisk, log_bytes: u64) -> Result<Self> {
-        let path = Store::path_in(data_dir.path());
-        let known_id = data_dir.identity().store_id;
-        if known_id.is_some() && !path.exists() {
-            return Err(damage_error(&path, "is missing"));
-        }
-        let storage = Self::open_with_log(data_dir.path(), disk, log_bytes)?;
-        let id = storage.0.store.id();
-        match known_id {
-            Some(known) if known == id => {}
-            Some(_) => return Err(damage_error(&path, "belongs to another data directory")),
-            None => data_dir.record_store(id)?,
-        }
-        Ok(storage)
-    }
-
-    /// Opens the shards of a data directory on this disk. If it has no store, one is made from the
-    /// manifests of an earlier release, which are deleted then. A segment that is missing or
-    /// damaged is logged. Queries that need it fail, and other queries do not. May block.
-    ///
-    /// # Errors
-    /// Returns `DATA_LOSS` if the store or a manifest is damaged, `INVALID_ARGUMENT` if a newer
-    /// release wrote it, and the errors of the file system. Each error names the file.
-    pub fn open(data_dir: &Path, disk: SharedDisk) -> Result<Self> {
-        Self::open_with_log(data_dir, disk, DEFAULT_LOG_BYTES)
-    }
-
-    fn open_with_log(data_dir: &Path, disk: SharedDisk, log_bytes: u64) -> Result<Self> {
-        let data_dir = data_dir
-            .canonicalize()
-            .map_err(|source| Error::io(format!("cannot open {}", data_dir.display()), source))?;
-        let root = data_dir.join(TABLES);
-        durable::create_directory(disk.as_ref(), &root)?;
-        let store = Store::open(&data_dir, Arc::clone(&disk), || {
-            manifests::read_all(&data_dir)
-        })?;
-        let layouts = Layouts::of_stored(store.load_descriptions()?);
-        let horizon = store.horizon();
-        let reclaimer = Reclaimer::new(Arc::clone(&disk));
-        let shared = Shared::new(store.log_floor());
-        let (log, frames) = Log::open(
-            &data_dir,
-            Arc::clone(&disk),
-            store.id(),
-            log_size(log_bytes),
-            store.log_floor().load(Ordering::Acquire),
-        )?;
-        let mut tables = BTreeMap::new();
-        let mut expired = store.load_expired()?;
-        let mut records = store.load()?;
-        for table in expired.keys() {
-            records.entry(*table).or_default();
-        }
-        for (id, records) in startup::with_all_directories(&root, records)? {
-            let directory = TableDirectory::new(&root, id, Arc::clone(&disk), reclaimer.clone());
-            let directory = Arc::new(directory);
-            let expired = expired.remove(&id).unwrap_or_default();
-            let shards = startup::read_shards(&directory, records, expired)?;
-            let table = Table::new(directory, shards, &shared);
-            tables.insert(id, Arc::new(table));
-        }
-        let storage = Self(Arc::new(Shards {
-            data_dir,
-            disk,
-            reclaimer,
-            store,
-            tables: Arc::new(RwLock::new(tables)),
-            shared,
-            log,
-            log_bytes,
-            layouts,
-            committed: Mutex::default(),
-            horizon: Mutex::new(horizon),
-            expiries: Mutex::default(),
-            expiries_noted: Notify::default(),
-            filled: Arc::default(),
-            is_log_full: AtomicBool::default(),
-            arrangement: RwLock::default(),
-            flush_turn: tokio::sync::Mutex::default(),
-            changed_shards: ChangedShards::default(),
-        }));
-        storage.replay(frames)?;
-        for table in storage.tables() {
-            storage.0.changed_shards.note(table.id(), table.shards());
-        }
-        Ok(storage)
-    }
-
     /// Returns the worker's data directory, as an absolute path.
     pub(crate) fn data_dir(&self) -> &Path {
         &self.0.data_dir
@@ -364,75 +251,6 @@ impl Storage {
         )
     }
 
-    /// Deletes a table's rows, now or when the last scan of them ends, and refuses rows that come
-    /// later. May block.
-    ///
-    /// # Errors
-    /// Returns the errors of the file system. Nobody reads or writes the table even then. Its files
-    /// are deleted after the next start, when a gateway says that the table was dropped.
-    pub fn drop_table(&self, table: TableId) -> Result<()> {
-        self.0.shared.tombstones.drop_table(table);
-        self.0.layouts.forget(table);
-        let _arrangement = self.0.arrangement.write();
-        let Some(table) = self.0.tables.write().remove(&table) else {
-            return Ok(());
-        };
-        let settling = Arc::clone(&table);
-        self.0.store.change_with_ballast(
-            move || {
-                let mut delta = table.decide_removal(&table.all());
-                delta.dropped.push(table.id());
-                Ok(((), delta))
-            },
-            move |(), outcome| {
-                if outcome == Outcome::Made {
-                    settling.forget_all();
-                }
-            },
-        )?;
-        self.release_log();
-        Ok(())
-    }
-
-    /// Deletes the rows of a failed write, and refuses rows that come later. May block.
-    ///
-    /// # Errors
-    /// Returns the errors of the file system. Some of the rows are then still there.
-    pub fn abort_write(&self, write: WriteId) -> Result<()> {
-        self.remove_writes(&WriteSet::of_range(write, write))
-    }
-
-    /// Deletes what a gateway says is garbage: tables that are not live, and rows of failed writes.
-    /// Also deletes files that the store does not name, if their shard has all counted rows without
-    /// them. May block.
-    pub fn collect(&self, question: &Report) -> CollectedGarbage {
-        let live = question.live_tables.iter().copied().map(TableId).collect();
-        let last = TableId(question.last_table);
-        self.0.shared.tombstones.note_live_tables(live, last);
-        let mut collected = CollectedGarbage::default();
-        let dropped: Vec<TableId> = {
-            let tables = self.0.tables.read();
-            let ids = tables.keys().copied();
-            ids.filter(|table| self.0.shared.tombstones.check_table(*table).is_err())
-                .collect()
-        };
-        for table in dropped {
-            tracing::info!(%table, "deleting the rows of a dropped table");
-            collected.failure = self.drop_table(table).err().or(collected.failure);
-        }
-        match self.remove_writes(&WriteSet::from_bounds(&question.aborted_bounds)) {
-            Ok(()) => collected.deleted_through = Some(question.last_abort),
-            Err(error) => collected.failure = Some(error),
-        }
-        if let Some(snapshot) = &question.snapshot {
-            for content in &question.contents {
-                let proven = self.prove(content, snapshot);
-                collected.failure = proven.err().or(collected.failure);
-            }
-        }
-        collected
-    }
-
     /// Returns the largest number of committed writes that this worker has heard of.
     pub fn heard_commits(&self) -> u64 {
         self.0.store.heard_commits()
@@ -467,89 +285,6 @@ impl Storage {
     /// Returns the errors of `write`.
     pub(crate) fn write_with_ballast<T>(&self, write: impl Fn() -> Result<T>) -> Result<T> {
         self.0.store.write_with_ballast(write)
-    }
-
-    /// Returns shards with files that the store does not name, up to a maximum number. These files
-    /// may or may not be garbage.
-    pub fn unproven(&self) -> Vec<ShardName> {
-        let tables = self.tables();
-        let unproven = tables.iter().flat_map(|table| {
-            let table_id = table.id().0;
-            let shards = table.unproven().into_iter();
-            shards.map(move |shard| ShardName { table_id, shard })
-        });
-        unproven.take(MOST_UNPROVEN).collect()
-    }
-
-    /// Moves the rows of these writes, and of write `from` and all later ones, to a directory that
-    /// nobody reads, and returns the number of rows. `incarnation` is the incarnation of the
-    /// catalog that does not have these rows. May block.
-    ///
-    /// # Errors
-    /// Returns the errors of the file system. Some of the rows are then still there.
-    pub fn set_aside(&self, writes: &WriteSet, from: WriteId, incarnation: u32) -> Result<u64> {
-        let mut writes = writes.clone();
-        writes.insert_range(from, WriteId(u64::MAX));
-        let lost_writes = writes.clone();
-        let _arrangement = self.0.arrangement.write();
-        let horizon = self.lower_horizon(&writes);
-        let in_log = self.0.shared.log_use.of(&writes);
-        let lost = LostDirectory::new(&self.0.data_dir, incarnation);
-        let tables = self.tables();
-        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-        let deciding = tables.clone();
-        self.0.store.change_with_ballast(
-            move || {
-                let mut delta = Delta {
-                    aborted: in_log,
-                    horizon: Some(horizon),
-                    ..Delta::default()
-                };
-                let mut gone = Vec::new();
-                for table in deciding {
-                    let rows = table.keep_lost(&writes, &lost)?;
-                    let removal = table.decide_removal(&rows.segments);
-                    delta.added.extend(removal.added);
-                    let kept = rows.partly.iter().map(|(_, kept)| kept.record());
-                    delta.added.extend(kept.map(|record| (table.id(), record)));
-                    delta.removed.extend(removal.removed);
-                    gone.push((table, rows));
-                }
-                Ok((gone, delta))
-            },
-            move |gone, outcome| {
-                let mut rows = 0;
-                for (table, lost) in gone {
-                    if outcome == Outcome::Made {
-                        rows += table.forget_lost(lost);
-                    }
-                }
-                // The caller waits for the operation, and so for this number.
-                let _ = sender.send(rows);
-            },
-        )?;
-        let mut logged_rows = 0;
-        for table in tables {
-            table.delete_orphans_of(&lost_writes)?;
-            logged_rows += table.remove_logged(&lost_writes)?;
-        }
-        self.release_log();
-        Ok(logged_rows + receiver.try_recv().unwrap_or_default())
-    }
-
-    fn prove(&self, content: &ShardContent, snapshot: &Snapshot) -> Result<()> {
-        let Some(ShardName { table_id, shard }) = content.shard else {
-            return Ok(());
-        };
-        let Some(table) = self.known_table(TableId(table_id)) else {
-            return Ok(());
-        };
-        let tally = content.tally.map(Tally);
-        let counted = CountedRows {
-            expected: tally.map_or(ExpectedRows::Rows(content.rows), ExpectedRows::Tally),
-            counted_writes: snapshot,
-        };
-        table.prove(shard, counted)
     }
 
     /// Returns a list of all segments, ordered by table, shard and write, and of the rows that are
@@ -588,13 +323,6 @@ impl Storage {
         let mut all = Vec::new();
         self.for_each(|segment| all.push(Arc::clone(segment)));
         all
-    }
-
-    /// Opens a data directory with a log of this size, in bytes.
-    #[cfg(test)]
-    pub(crate) fn with_log(data_dir: &Path, log_bytes: u64) -> Self {
-        let disk = Arc::new(volary_node::disk::LocalDisk);
-        Self::open_with_log(data_dir, disk, log_bytes).unwrap()
     }
 
     /// Returns the segments of a shard of which the snapshot sees all rows.
@@ -641,65 +369,6 @@ impl Storage {
         }
     }
 
-    fn remove_writes(&self, writes: &WriteSet) -> Result<()> {
-        if writes.is_empty() {
-            return Ok(());
-        }
-        // The abort is noted first. From here on, what a running write adds is refused.
-        self.0.shared.tombstones.abort_writes(writes);
-        let removed = self.remove_aborted(writes);
-        self.release_log();
-        match removed {
-            // The ballast was too small for the transaction that would free space, or others have
-            // filled it. By now, the files of the writes are deleted.
-            Err(error) if error.code() == ErrorCode::ResourceExhausted => {
-                self.remove_aborted(writes)
-            }
-            removed => removed,
-        }
-    }
-
-    fn remove_aborted(&self, writes: &WriteSet) -> Result<()> {
-        let writes = writes.clone();
-        let in_log = self.0.shared.log_use.of(&writes);
-        // The tables are listed when the operation is decided: a write that is settled before may
-        // have made another one.
-        let tables = Arc::clone(&self.0.tables);
-        self.0.store.change_with_ballast(
-            move || {
-                let tables: Vec<_> = tables.read().values().cloned().collect();
-                // A restart must not bring rows back that the log still has.
-                let mut delta = Delta {
-                    aborted: in_log,
-                    ..Delta::default()
-                };
-                let mut gone = Vec::new();
-                for table in tables {
-                    table.remove_logged(&writes)?;
-                    let (segments, orphans) = table.take_aborted(&writes);
-                    table.delete_orphans(&orphans)?;
-                    let removal = table.decide_removal(&segments);
-                    delta.added.extend(removal.added);
-                    delta.removed.extend(removal.removed);
-                    gone.push((table, segments));
-                }
-                Ok((gone, delta))
-            },
-            move |gone, outcome| {
-                for (table, segments) in gone {
-                    match outcome {
-                        Outcome::Made => table.forget(&segments),
-                        Outcome::NotMade(ErrorCode::ResourceExhausted) => {
-                            segments.iter().for_each(|segment| segment.delete_early());
-                        }
-                        // They stay known until the store has forgotten them for certain.
-                        Outcome::NotMade(_) | Outcome::Unknown => {}
-                    }
-                }
-            },
-        )
-    }
-
     /// Returns the table. A table that is not known yet becomes known with its first rows.
     fn table_to_write(&self, id: TableId) -> Result<Arc<Table>> {
         // The lock is held for the check and the insertion. A table that is dropped meanwhile is
@@ -716,13 +385,5 @@ impl Storage {
             ))
         });
         Ok(Arc::clone(table))
-    }
-}
-
-/// Returns the size of a log whose files have about this size together, in bytes.
-fn log_size(bytes: u64) -> LogSize {
-    LogSize {
-        file_bytes: LOG_FILE_BYTES,
-        bytes: bytes.max(2 * LOG_FILE_BYTES),
     }
 }

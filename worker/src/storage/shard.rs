@@ -79,11 +79,9 @@ impl CountedRows<'_> {
                 rows += expired.rows;
                 tally.add_all(expired.tally);
             }
-            let logged = shard.logged.runs();
-            for run in logged.filter(|run| self.counted_writes.sees(run.write)) {
-                rows += run.rows as u64;
-                tally.add(run.write, run.rows as u64);
-            }
+            let (logged_rows, logged_tally) = shard.logged.counted(self.counted_writes);
+            rows += logged_rows;
+            tally.add_all(logged_tally);
         }
         let is_equal = match self.expected {
             ExpectedRows::Rows(expected) => rows == expected,

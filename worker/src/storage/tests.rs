@@ -4,10 +4,16 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 use volary_faulty_disk::FaultyDisk;
-use volary_flight_proto::ErrorCode;
+use volary_flight_proto::control::{Report, ShardContent, ShardName};
+use volary_flight_proto::fragment::ExpectedRows;
+use volary_flight_proto::tally::Tally;
+use volary_flight_proto::write_set::WriteSet;
+use volary_flight_proto::{Error, ErrorCode};
 use volary_node::data_dir::NodeRole;
 use volary_node::disk::LocalDisk;
+use volary_node::{DataDir, durable};
 
+use super::store::Delta;
 use super::*;
 
 const TABLE: TableId = TableId(3);

@@ -2,11 +2,12 @@ use std::sync::Arc;
 
 use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use bytes::Bytes;
 use datafusion::common::ScalarValue;
 use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
 use datafusion::logical_expr::Accumulator;
 use volary_exec::uuids::UUID;
-use volary_flight_proto::write::ColumnWritten;
+use volary_flight_proto::write::{ColumnWritten, ShardWritten, WriteResult};
 use volary_flight_proto::{Result, ipc};
 
 /// Length above which a text bound is not kept, in bytes. Longer bounds are of little use, and
@@ -73,32 +74,38 @@ impl ColumnStatistics {
         Ok(())
     }
 
-    /// Returns the statistics, in the order of the table's columns.
-    pub(super) fn finish(self) -> Result<Vec<ColumnWritten>> {
-        let fields = self.schema.fields().iter();
-        let columns = self.columns.into_iter().zip(fields).map(|(column, field)| {
+    /// Returns the result of a write of rows with these statistics. `shards` says what was written
+    /// to each shard.
+    pub(super) fn into_result(self, shards: Vec<ShardWritten>) -> Result<WriteResult> {
+        let mut columns = Vec::with_capacity(self.columns.len());
+        let (mut fields, mut values) = (Vec::new(), Vec::new());
+        for (column, field) in self.columns.into_iter().zip(self.schema.fields()) {
             let mut written = ColumnWritten {
                 nulls: column.nulls,
-                ..ColumnWritten::default()
+                has_bounds: false,
             };
             if let Some((mut min, mut max)) = column.bounds {
                 let bounds = [min.evaluate()?, max.evaluate()?];
                 if bounds.iter().all(is_useful_bound) {
-                    let schema = Schema::new(vec![Field::new(
-                        field.name(),
-                        field.data_type().clone(),
-                        true,
-                    )]);
-                    let schema = Arc::new(schema);
-                    let values = ScalarValue::iter_to_array(bounds)?;
-                    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![values])
-                        .map_err(datafusion::error::DataFusionError::from)?;
-                    written.min_max = ipc::batches_to_bytes(&schema, &[batch])?;
+                    written.has_bounds = true;
+                    fields.push(Field::new(field.name(), field.data_type().clone(), true));
+                    values.push(ScalarValue::iter_to_array(bounds)?);
                 }
             }
-            Ok(written)
-        });
-        columns.collect()
+            columns.push(written);
+        }
+        let mut result = WriteResult {
+            shards,
+            columns,
+            bounds: Bytes::new(),
+        };
+        if !values.is_empty() {
+            let schema = Arc::new(Schema::new(fields));
+            let rows = RecordBatch::try_new(Arc::clone(&schema), values)
+                .map_err(datafusion::error::DataFusionError::from)?;
+            result.bounds = ipc::batches_to_bytes(&schema, &[rows])?;
+        }
+        Ok(result)
     }
 }
 

@@ -12,7 +12,7 @@ use volary_node::kill_point;
 use super::WriteContext;
 use super::layout::WriteLayout;
 use crate::background::run_blocking;
-use crate::segment::{ORDER, SegmentFileWriter, SegmentProperties, write_error};
+use crate::segment::{ORDER, OpenSegment, SegmentProperties};
 use crate::storage::{Segment, Storage, UnflushedShard};
 
 /// Makes segments of rows of a table that are in the log only, and that the snapshot sees, one for
@@ -73,13 +73,11 @@ fn make_segment(
             source,
         )
     })?;
-    let (segment, file) = storage.create(layout.table(), shard.shard, last)?;
-    let failed = |error| write_error(segment.path(), error);
-    let mut writer = SegmentFileWriter::new(properties, file).map_err(failed)?;
-    writer.write(&rows).map_err(failed)?;
-    let (file, checksums) = writer.finish().map_err(failed)?;
+    let mut open = OpenSegment::create(storage, properties, layout.table(), shard.shard, last)?;
+    open.append(&rows)?;
+    let complete = open.finish()?;
     kill_point("flush.before_sync");
-    let segment = segment.complete(&file, rows.num_rows() as u64, checksums)?;
+    let segment = complete.sync()?;
     kill_point("flush.after_sync");
     Ok(segment.with_writes(writes))
 }

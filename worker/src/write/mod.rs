@@ -166,10 +166,7 @@ async fn run(
                 (logged_bytes, running) = context.storage.append(&rows, running).await?;
                 if let Some(bytes) = logged_bytes {
                     context.totals.logged_bytes.inc_by(bytes);
-                    return Ok(WriteResult {
-                        shards: written,
-                        columns: columns.finish()?,
-                    });
+                    return columns.into_result(written);
                 }
                 continue_on_cpu().await;
                 small::write_segments(rows, new_writer()).await?
@@ -193,10 +190,7 @@ async fn run(
                 segments
             }
         };
-    let result = WriteResult {
-        shards: summary(&segments),
-        columns: columns.finish()?,
-    };
+    let result = columns.into_result(summary(&segments))?;
     if !segments.is_empty() {
         let bytes = segments.iter().map(Segment::bytes).sum();
         context.totals.written_bytes.inc_by(bytes);

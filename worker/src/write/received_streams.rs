@@ -60,12 +60,14 @@ impl ReceivedStreams {
             ));
         }
         if state.stream_ids.len() >= MAX_STREAMS {
-            return Err(Error::new(
-                ErrorCode::ResourceExhausted,
-                format!(
-                    "{MAX_STREAMS} writes have begun within {MAX_SEAL_LIFETIME:?}; retry later, and send more rows in each write"
-                ),
-            ));
+            let text = format!(
+                "{MAX_STREAMS} writes have begun within {MAX_SEAL_LIFETIME:?}; retry later, and send more rows in each write"
+            );
+            let first = state.by_expiry.first();
+            let first_expires_s = first.map_or(now_s, |(expires_s, _)| *expires_s);
+            let forgotten_in = Duration::from_secs(first_expires_s.saturating_sub(now_s) + 1);
+            let error = Error::new(ErrorCode::ResourceExhausted, text);
+            return Err(error.with_retry_after(forgotten_in));
         }
         let stream_id: Arc<str> = stream_id.into();
         state.stream_ids.insert(Arc::clone(&stream_id));
@@ -111,6 +113,22 @@ mod tests {
             assert!(!received.0.lock().stream_ids.contains(stream));
         }
         assert!(received.0.lock().by_expiry.is_empty());
+    }
+
+    #[test]
+    fn too_many_streams_are_refused_until_the_first_is_forgotten() {
+        let received = ReceivedStreams::default();
+        for stream in 0..MAX_STREAMS {
+            let accepted = received.accept_at(&stream.to_string(), NOW + 20, NOW);
+            accepted.unwrap();
+        }
+        let refused = received.accept_at("one more", NOW + 30, NOW + 5);
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::ResourceExhausted);
+        let wait = refused.retry_after().unwrap();
+        assert_eq!(wait, Duration::from_secs(16));
+        let then = NOW + 5 + wait.as_secs();
+        received.accept_at("one more", NOW + 30, then).unwrap();
     }
 
     #[test]

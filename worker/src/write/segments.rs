@@ -10,8 +10,8 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use super::WriteContext;
 use super::layout::{REFERENCE_SHARD, WriteLayout};
 use crate::background::run_blocking;
-use crate::segment::{SegmentFileWriter, SegmentProperties, write_error};
-use crate::storage::{NewSegment, Segment, Storage};
+use crate::segment::{OpenSegment, SegmentProperties};
+use crate::storage::{Segment, Storage};
 
 /// Number of files that are made durable while the next one is written.
 const FILES_SYNCING: usize = 8;
@@ -27,16 +27,10 @@ pub(super) struct SegmentsWriter {
     /// The memory is bounded, and a refusal would fail the write while the sort, which could spill,
     /// holds all memory.
     memory: MemoryReservation,
-    current: Option<CurrentFile>,
+    /// The segment that rows are appended to, and its shard.
+    current: Option<(u32, OpenSegment)>,
     syncing: JoinSet<Result<Segment>>,
     complete: Vec<Segment>,
-}
-
-struct CurrentFile {
-    shard: u32,
-    segment: NewSegment,
-    file: SegmentFileWriter,
-    rows: u64,
 }
 
 impl SegmentsWriter {
@@ -87,31 +81,25 @@ impl SegmentsWriter {
         if rows.num_rows() == 0 {
             return Ok(());
         }
-        if self
-            .current
-            .as_ref()
-            .is_some_and(|current| current.shard != shard)
-        {
-            self.close_file().await?;
+        if self.current.as_ref().is_some_and(|(of, _)| *of != shard) {
+            self.close_segment().await?;
         }
-        let current = match self.current.take() {
-            Some(current) => current,
-            None => self.open_file(shard).await?,
+        let segment = match self.current.take() {
+            Some((_, segment)) => segment,
+            None => self.open_segment(shard).await?,
         };
-        let current = self.current.insert(current);
-        let written = current.file.write(rows);
-        written.map_err(|error| write_error(current.segment.path(), error))?;
-        current.rows += rows.num_rows() as u64;
-        self.memory.resize(current.file.memory_size());
-        if current.file.size() >= self.properties.segment_bytes {
-            self.close_file().await?;
+        let (_, segment) = self.current.insert((shard, segment));
+        segment.append(rows)?;
+        self.memory.resize(segment.memory_size());
+        if segment.size() >= self.properties.segment_bytes {
+            self.close_segment().await?;
         }
         Ok(())
     }
 
     /// Returns all segments, when their files are durable.
     pub(super) async fn finish(mut self) -> Result<Vec<Segment>> {
-        self.close_file().await?;
+        self.close_segment().await?;
         while !self.syncing.is_empty() {
             self.take_synced().await?;
         }
@@ -122,38 +110,23 @@ impl SegmentsWriter {
 
     // The reference is mutable because the future must be `Send`, and a Parquet writer is not
     // `Sync`.
-    async fn open_file(&mut self, shard: u32) -> Result<CurrentFile> {
-        let (storage, table, write) = (self.storage.clone(), self.layout.table(), self.write);
-        let (segment, file) = run_blocking(move || storage.create(table, shard, write)).await?;
-        let file = SegmentFileWriter::new(&self.properties, file)
-            .map_err(|error| write_error(segment.path(), error))?;
-        Ok(CurrentFile {
-            shard,
-            segment,
-            file,
-            rows: 0,
-        })
+    async fn open_segment(&mut self, shard: u32) -> Result<OpenSegment> {
+        let (storage, properties) = (self.storage.clone(), Arc::clone(&self.properties));
+        let (table, write) = (self.layout.table(), self.write);
+        run_blocking(move || OpenSegment::create(&storage, &properties, table, shard, write)).await
     }
 
-    /// Ends the current file, if there is one. Another thread makes it durable.
-    async fn close_file(&mut self) -> Result<()> {
-        let Some(current) = self.current.take() else {
+    /// Ends the current segment, if there is one. Another thread makes it durable.
+    async fn close_segment(&mut self) -> Result<()> {
+        let Some((_, segment)) = self.current.take() else {
             return Ok(());
         };
-        let CurrentFile {
-            segment,
-            file,
-            rows,
-            ..
-        } = current;
-        let finished = file.finish();
-        let (file, checksums) = finished.map_err(|error| write_error(segment.path(), error))?;
+        let complete = segment.finish()?;
         self.memory.resize(0);
         if self.syncing.len() >= FILES_SYNCING {
             self.take_synced().await?;
         }
-        self.syncing
-            .spawn_blocking(move || segment.complete(&file, rows, checksums));
+        self.syncing.spawn_blocking(move || complete.sync());
         Ok(())
     }
 

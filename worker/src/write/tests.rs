@@ -306,25 +306,18 @@ async fn the_result_says_what_the_columns_hold() {
         .unwrap();
     let nulls: Vec<u64> = written.columns.iter().map(|column| column.nulls).collect();
     assert_eq!(nulls, [0, 2, 0, 0]);
-    let bounds = |column: usize| {
-        ipc::batches_from_bytes(&written.columns[column].min_max)
-            .unwrap()
-            .1
+    let has_bounds = written.columns.iter().map(|column| column.has_bounds);
+    assert_eq!(has_bounds.collect::<Vec<_>>(), [true, true, true, true]);
+    let (_, bounds) = ipc::batches_from_bytes(&written.bounds).unwrap();
+    let [bounds] = bounds.as_slice() else {
+        panic!("{} batches", bounds.len());
     };
-    assert_eq!(
-        bounds(0)[0].column(0).as_primitive::<Int64Type>().values()[..],
-        [1, 12]
-    );
-    assert_eq!(
-        bounds(2)[0]
-            .column(0)
-            .as_primitive::<Float64Type>()
-            .values()[..],
-        [1.0, 12.0]
-    );
-    let names = bounds(1)[0].column(0).clone();
-    assert_eq!(names.data_type(), &DataType::Utf8View);
-    assert_eq!(names.as_string_view().value(1), "the name of number 9");
+    let keys = bounds.column(0).as_primitive::<Int64Type>();
+    assert_eq!(keys.values()[..], [1, 12]);
+    let names = bounds.column(1).as_string_view();
+    assert_eq!(names.value(1), "the name of number 9");
+    let numbers = bounds.column(2).as_primitive::<Float64Type>();
+    assert_eq!(numbers.values()[..], [1.0, 12.0]);
 }
 
 #[tokio::test]
@@ -346,12 +339,8 @@ async fn bounds_that_are_unknown_or_long_are_left_out() {
         .await
         .unwrap();
     assert_eq!(written.columns[0].nulls, 2);
-    assert!(
-        written
-            .columns
-            .iter()
-            .all(|column| column.min_max.is_empty())
-    );
+    assert!(written.columns.iter().all(|column| !column.has_bounds));
+    assert!(written.bounds.is_empty());
 }
 
 #[tokio::test]

@@ -153,7 +153,7 @@ impl Flight for StubWorker {
         };
         let kept = WriteResult {
             shards: vec![shard],
-            columns: Vec::new(),
+            ..WriteResult::default()
         };
         let answer = PutResult {
             app_metadata: kept.encode_to_vec().into(),

@@ -4,7 +4,7 @@ use volary_catalog::Retention;
 use volary_flight_proto::{Error, Result, SqlState};
 
 use crate::sql::names::identifier;
-use crate::sql::options::literal_text;
+use crate::sql::options::{literal_text, named_column};
 
 /// What users write for rows that are kept for ever.
 const FOREVER: &str = "forever";
@@ -35,15 +35,7 @@ pub(in crate::engine) fn retention(
             )));
         }
     };
-    let index = schema.index_of(time_column).map_err(|_| {
-        let fields = schema.fields().iter();
-        let names: Vec<_> = fields.map(|field| field.name().as_str()).collect();
-        Error::not_found(format!(
-            "time_column names column {time_column}, which the table does not have; its columns are {}",
-            names.join(", ")
-        ))
-        .with_sqlstate(SqlState::UndefinedColumn)
-    })?;
+    let index = named_column(schema, "time_column", time_column)?;
     let compact: String = keep.split_whitespace().collect();
     let keep = humantime::parse_duration(&compact).map_err(|error| {
         invalid(format!(

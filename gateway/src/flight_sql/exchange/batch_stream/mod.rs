@@ -2,25 +2,32 @@
 //! and writes several batches meanwhile. Whatever ends the stream, the batches that are committed
 //! are answered first.
 
-use std::collections::VecDeque;
+/// Sends answers to the client.
+mod answers;
+/// Waits for what ends a stream beside its client.
+mod ending;
+/// Keeps the order of batches, several of which are written at the same time.
+mod queue;
+
 use std::pin::pin;
 use std::time::Duration;
 
 use arrow::record_batch::RecordBatch;
-use arrow_flight::FlightData;
 use bytes::Bytes;
 use futures::future::{BoxFuture, OptionFuture};
 use futures::stream::{self, StreamExt, TryStreamExt};
-use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tonic::Status;
 use tracing::Instrument;
-use volary_catalog::{BatchContent, DecidedBatch};
+use volary_catalog::DecidedBatch;
 use volary_exec::batches::used_bytes;
 use volary_exec::client_rows::ClientMessages;
-use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
+use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::runtimes::{SHORT_WORK_BYTES, continue_on_cpu};
 
-use super::batch_notes::{Acknowledgement, BatchNote, OpenedNote, Outcome, RefusalNote, message};
+use self::answers::Answers;
+use self::ending::{Ending, ending};
+use self::queue::{BatchQueue, DecidedAnswer, ReadyBatch, WantedPlace};
+use super::batch_notes::{BatchNote, OpenedNote, Outcome, message};
 use crate::engine::ingest_stream::{EarlierBatch, IngestStream, LargePlace};
 use crate::flight_sql::FlightSql;
 use crate::flight_sql::call::ClientCall;
@@ -28,17 +35,7 @@ use crate::flight_sql::ingest::StreamRequest;
 use crate::flight_sql::stream::with_query_id;
 use crate::flight_sql::upload::{AnnotatedBatch, AnnotatedBatches};
 use crate::load::budget::BudgetShare;
-use crate::load::group::FittedRows;
-use crate::load::ingest_streams::MAX_LARGE_IN_FLIGHT;
 use crate::statements::ListedStatement;
-
-/// Number of answers that may wait for the client to read them. The gateway reads no batch
-/// meanwhile.
-const MAX_UNREAD_NOTES: usize = 256;
-
-/// Number of batches that are read ahead, however small they are. Each of them takes memory beside
-/// that of its rows.
-const MAX_QUEUED_BATCHES: usize = 1_024;
 
 /// The longest time for which a stream may be idle. A later time could not be expressed.
 const LONGEST_IDLE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -65,9 +62,10 @@ impl FlightSql {
             }
         };
         let config = &self.config.ingest;
-        let (notes, receiver) = mpsc::channel(MAX_UNREAD_NOTES);
         let last_sequence = stream.last_sequence();
         let window = config.stream_window.bytes();
+        let idle_timeout = config.stream_idle_timeout.min(LONGEST_IDLE);
+        let (answers, messages) = Answers::channel(window, idle_timeout);
         let opened = message(&OpenedNote {
             query_id: id,
             producer: stream.producer().map(|producer| producer.as_str()),
@@ -75,26 +73,22 @@ impl FlightSql {
             window,
         });
         let ending = ending(&stream, &listed, self.engine.streams().stopping().clone());
-        let cpu = stream.cpu().clone();
+        let runtimes = stream.runtimes().clone();
         let reader = BatchStream {
             stream,
             batches,
-            notes: notes.clone(),
+            answers: answers.clone(),
             window,
-            idle_timeout: config.stream_idle_timeout.min(LONGEST_IDLE),
+            idle_timeout,
             goes_on: request.goes_on,
             next_sequence: last_sequence.saturating_add(1),
             incoming: None,
             refused: Vec::new(),
-            queue: VecDeque::new(),
-            begun: 0,
-            large_in_flight: 0,
-            outstanding_bytes: 0,
+            queue: BatchQueue::default(),
             is_input_open: true,
             end: None,
             rows: 0,
         };
-        let idle_timeout = reader.idle_timeout;
         let reading = async move {
             let end = match reader.run(ending).await {
                 Ok(()) => {
@@ -111,12 +105,10 @@ impl FlightSql {
                     Err(error.into())
                 }
             };
-            // The client may have gone away, or it reads nothing more.
-            let _ = notes.send_timeout(Answer::End(end), idle_timeout).await;
+            answers.end(end).await;
         };
-        cpu.spawn(reading.in_current_span());
-        let answers = stream::unfold(Some(receiver), next_answer);
-        Ok(stream::iter([Ok(opened)]).chain(answers).boxed())
+        runtimes.spawn_here(reading.in_current_span());
+        Ok(stream::iter([Ok(opened)]).chain(messages).boxed())
     }
 
     async fn open_listed(
@@ -140,65 +132,11 @@ impl FlightSql {
     }
 }
 
-/// An answer to the client.
-enum Answer {
-    Note(FlightData),
-    /// The last one. Without it, answers are missing.
-    End(Result<(), Status>),
-}
-
-/// Returns the next answer as the client is sent it. Returns `None` at the end.
-async fn next_answer(
-    receiver: Option<mpsc::Receiver<Answer>>,
-) -> Option<(Result<FlightData, Status>, Option<mpsc::Receiver<Answer>>)> {
-    let mut receiver = receiver?;
-    match receiver.recv().await {
-        Some(Answer::Note(note)) => Some((Ok(note), Some(receiver))),
-        Some(Answer::End(Ok(()))) => None,
-        Some(Answer::End(Err(status))) => Some((Err(status), None)),
-        None => {
-            let error = Error::unavailable(
-                "the stream of batches was broken off; connect again, and send the batches that were not acknowledged",
-            );
-            Some((Err(error.into()), None))
-        }
-    }
-}
-
-/// How a stream ends if its client does not end it.
-enum Ending {
-    /// Nothing more is read. What was read is committed.
-    AfterWhatWasRead(Error),
-    /// What has not begun to commit is given up.
-    AtOnce(Error),
-}
-
-/// Completes when something other than the client ends the stream.
-fn ending(
-    stream: &IngestStream,
-    listed: &ListedStatement,
-    stopping: tokio_util::sync::CancellationToken,
-) -> impl Future<Output = Ending> + Send + use<> {
-    let (ended, taken_over) = (listed.wait_for_end(), stream.wait_for_takeover());
-    async move {
-        tokio::select! {
-            error = ended => Ending::AtOnce(error),
-            error = taken_over => Ending::AtOnce(error),
-            () = stopping.cancelled() => Ending::AfterWhatWasRead(
-                Error::unavailable(
-                    "the gateway is shutting down; connect again, and send the batches that were not acknowledged",
-                )
-                .with_sqlstate(SqlState::AdminShutdown),
-            ),
-        }
-    }
-}
-
 /// A stream of batches while it is open.
 struct BatchStream {
     stream: IngestStream,
     batches: AnnotatedBatches,
-    notes: mpsc::Sender<Answer>,
+    answers: Answers,
     /// Size of the batches that are read ahead.
     window: usize,
     idle_timeout: Duration,
@@ -209,14 +147,7 @@ struct BatchStream {
     incoming: Option<IncomingBatch>,
     /// Refused batches that are noted with the next one that commits.
     refused: Vec<DecidedBatch>,
-    /// The batches that are not answered yet, in their order.
-    queue: VecDeque<QueuedBatch>,
-    /// Number of batches at the front of the queue that need not be begun any more.
-    begun: usize,
-    /// Number of large batches among them.
-    large_in_flight: usize,
-    /// Size of the batches in the queue.
-    outstanding_bytes: usize,
+    queue: BatchQueue,
     is_input_open: bool,
     /// The error with which the stream ends when all batches that have begun are answered.
     end: Option<Error>,
@@ -230,35 +161,6 @@ struct IncomingBatch {
     rows: Vec<RecordBatch>,
     bytes: usize,
     memory: Vec<BudgetShare>,
-}
-
-enum QueuedBatch {
-    /// The batch waits until it may be handed over.
-    Ready {
-        sequence: u64,
-        rows: FittedRows,
-        decided: Vec<DecidedBatch>,
-        bytes: usize,
-        memory: Vec<BudgetShare>,
-    },
-    /// The batch was handed over.
-    Running {
-        sequence: u64,
-        rows: u64,
-        bytes: usize,
-        outcome: BoxFuture<'static, Result<()>>,
-        large_place: Option<LargePlace>,
-    },
-    /// The batch has the number of an earlier one. It is looked up when that one is decided.
-    Resent {
-        sequence: u64,
-        rows: u64,
-        content: Option<BatchContent>,
-    },
-    /// The rows were refused, and the stream goes on.
-    Refused { sequence: u64, error: Error },
-    /// The stream ends with this error. If it is the fault of a batch, the batch is refused.
-    Failed { sequence: Option<u64>, error: Error },
 }
 
 enum Event {
@@ -287,7 +189,7 @@ impl BatchStream {
     async fn run(mut self, ending: impl Future<Output = Ending>) -> Result<()> {
         let mut ending = pin!(ending);
         let mut waiting: Option<WaitingMessage> = None;
-        let mut large_place: Option<BoxFuture<'static, Option<LargePlace>>> = None;
+        let mut large_place: WantedPlace = None;
         let mut idle_since = Instant::now();
         loop {
             self.begin_ready(&mut large_place, None);
@@ -307,17 +209,14 @@ impl BatchStream {
             let may_end = self.end.is_none();
             let is_idle = self.queue.is_empty();
             let idle = tokio::time::sleep_until(idle_since + self.idle_timeout);
-            let outcome: OptionFuture<_> = match self.queue.front_mut() {
-                Some(QueuedBatch::Running { outcome, .. }) => Some(outcome).into(),
-                _ => None.into(),
-            };
+            let outcome: OptionFuture<_> = self.queue.front_outcome().into();
             let place: OptionFuture<_> = large_place.as_mut().into();
             let memory = waiting.as_mut().map(|waiting| &mut waiting.memory);
             let memory: OptionFuture<_> = memory.into();
             let event = tokio::select! {
                 biased;
                 ending = &mut ending, if may_end => Event::Ending(ending),
-                () = self.notes.closed() => Event::ClientGone,
+                () = self.answers.closed() => Event::ClientGone,
                 Some(decided) = outcome => Event::Decided(decided),
                 Some(place) = place => Event::LargePlace(place),
                 Some(memory) = memory => Event::Memory(memory),
@@ -354,6 +253,9 @@ impl BatchStream {
                     if rows.num_rows() == 0 && metadata.is_empty() => {}
                 Event::Message(Some(Ok(AnnotatedBatch::Rows(rows, metadata)))) => {
                     let bytes = used_bytes(&rows);
+                    if bytes > SHORT_WORK_BYTES {
+                        continue_on_cpu().await;
+                    }
                     waiting = Some(WaitingMessage {
                         memory: self.stream.memory(bytes),
                         rows,
@@ -380,8 +282,7 @@ impl BatchStream {
     /// large.
     fn has_room(&self) -> bool {
         let incoming = self.incoming.as_ref().map_or(0, |incoming| incoming.bytes);
-        let bytes = self.outstanding_bytes.saturating_add(incoming);
-        self.queue.is_empty() || (bytes < self.window && self.queue.len() < MAX_QUEUED_BATCHES)
+        self.queue.is_empty() || self.queue.has_room(incoming, self.window)
     }
 
     fn idle_error(&self, waits_for_memory: bool) -> Error {
@@ -421,8 +322,8 @@ impl BatchStream {
     fn fail_batch(&mut self, sequence: Option<u64>, error: Error) {
         self.is_input_open = false;
         self.incoming = None;
-        let failed = QueuedBatch::Failed { sequence, error };
-        self.queue.push_back(failed);
+        self.queue
+            .push_decided(DecidedAnswer::Failed { sequence, error });
     }
 
     fn fail_on_error(&mut self, taken: Result<()>) {
@@ -437,14 +338,7 @@ impl BatchStream {
         self.stream.cancel();
         self.is_input_open = false;
         self.incoming = None;
-        let is_running = |batch: &QueuedBatch| matches!(batch, QueuedBatch::Running { .. });
-        let kept = self
-            .queue
-            .iter()
-            .take_while(|batch| is_running(batch))
-            .count();
-        self.queue.truncate(kept);
-        self.begun = self.begun.min(kept);
+        self.queue.keep_running();
         self.end = Some(error);
     }
 
@@ -500,7 +394,7 @@ impl BatchStream {
             )))
         } else if is_resent {
             let rows = batch.rows.iter().map(|rows| rows.num_rows() as u64).sum();
-            self.queue.push_back(QueuedBatch::Resent {
+            self.queue.push_decided(DecidedAnswer::Resent {
                 sequence,
                 rows,
                 content,
@@ -522,8 +416,7 @@ impl BatchStream {
             Ok(rows) => {
                 let mut noted = std::mem::take(&mut self.refused);
                 noted.extend(decided(rows.rows(), false));
-                self.outstanding_bytes += batch.bytes;
-                self.queue.push_back(QueuedBatch::Ready {
+                self.queue.push_ready(ReadyBatch {
                     sequence,
                     rows,
                     decided: noted,
@@ -532,79 +425,17 @@ impl BatchStream {
                 });
             }
             Err(error) if self.goes_on && error.code() == ErrorCode::InvalidArgument => {
-                if !is_resent {
-                    self.refused.extend(decided(0, true));
-                }
+                self.refused.extend(decided(0, true));
                 self.queue
-                    .push_back(QueuedBatch::Refused { sequence, error });
+                    .push_decided(DecidedAnswer::Refused { sequence, error });
             }
             Err(error) => self.fail_batch(Some(sequence), error),
         }
         Ok(())
     }
 
-    /// Hands over the batches that may be written now. `place` is for the next large one. If a
-    /// large batch needs a place, `wanted` is set to the future of one.
-    fn begin_ready(
-        &mut self,
-        wanted: &mut Option<BoxFuture<'static, Option<LargePlace>>>,
-        mut place: Option<LargePlace>,
-    ) {
-        while let Some(next) = self.queue.get_mut(self.begun) {
-            match next {
-                QueuedBatch::Ready { rows, .. } => {
-                    let is_large = IngestStream::is_large(rows);
-                    if is_large {
-                        if self.large_in_flight >= MAX_LARGE_IN_FLIGHT {
-                            return;
-                        }
-                        if place.is_none() {
-                            wanted.get_or_insert_with(|| self.stream.large_place());
-                            return;
-                        }
-                    } else if self.large_in_flight > 0 {
-                        // It could be committed before the large ones.
-                        return;
-                    }
-                    let large_place = is_large.then(|| place.take()).flatten();
-                    self.begin(large_place);
-                }
-                // What comes after it may not be wanted.
-                QueuedBatch::Resent { .. } => return,
-                _ => {}
-            }
-            self.begun += 1;
-        }
-    }
-
-    /// Hands over the first batch that has not begun.
-    fn begin(&mut self, large_place: Option<LargePlace>) {
-        let Some(next) = self.queue.get_mut(self.begun) else {
-            return;
-        };
-        let placeholder = QueuedBatch::Resent {
-            sequence: 0,
-            rows: 0,
-            content: None,
-        };
-        let QueuedBatch::Ready {
-            sequence,
-            rows,
-            decided,
-            bytes,
-            memory,
-        } = std::mem::replace(next, placeholder)
-        else {
-            return;
-        };
-        self.large_in_flight += usize::from(large_place.is_some());
-        *next = QueuedBatch::Running {
-            sequence,
-            rows: rows.rows(),
-            bytes,
-            outcome: Box::pin(self.stream.submit(rows, decided, memory).outcome()),
-            large_place,
-        };
+    fn begin_ready(&mut self, wanted: &mut WantedPlace, place: Option<LargePlace>) {
+        self.queue.begin_ready(&mut self.stream, wanted, place);
     }
 
     /// Answers the batch at the front of the queue if nothing has to be waited for. Returns whether
@@ -613,123 +444,71 @@ impl BatchStream {
     /// # Errors
     /// The error with which the stream ends.
     async fn answer_decided(&mut self) -> Result<bool> {
-        match self.queue.front() {
-            None | Some(QueuedBatch::Ready { .. } | QueuedBatch::Running { .. }) => {
-                return Ok(false);
-            }
-            Some(_) => {}
-        }
-        match self.pop_front() {
-            Some(QueuedBatch::Resent {
+        let Some(decided) = self.queue.take_decided() else {
+            return Ok(false);
+        };
+        match decided {
+            DecidedAnswer::Resent {
                 sequence,
                 rows,
                 content,
-            }) => match self.stream.earlier(sequence, content) {
+            } => match self.stream.earlier(sequence, content) {
                 Ok(EarlierBatch::Committed(known)) => {
-                    let rows = Some(known.unwrap_or(rows));
-                    self.acknowledge(sequence, rows, Outcome::Duplicate).await?;
+                    let rows = known.unwrap_or(rows);
+                    let acknowledged = self.answers.acknowledge(sequence, rows, Outcome::Duplicate);
+                    acknowledged.await?;
                 }
                 Ok(EarlierBatch::Refused) => {
                     let error = Error::invalid(format!(
                         "batch {sequence} was refused when it was first sent; nothing of it was written; send correct rows as a new batch"
                     ));
-                    self.refuse(sequence, &error).await?;
+                    self.answers.refuse(sequence, &error).await?;
                     if !self.goes_on {
                         return Err(error);
                     }
                 }
                 Err(error) => {
-                    self.refuse(sequence, &error).await?;
+                    self.answers.refuse(sequence, &error).await?;
                     return Err(error);
                 }
             },
-            Some(QueuedBatch::Refused { sequence, error }) => {
-                self.refuse(sequence, &error).await?;
+            DecidedAnswer::Refused { sequence, error } => {
+                self.answers.refuse(sequence, &error).await?;
             }
-            Some(QueuedBatch::Failed { sequence, error }) => {
+            DecidedAnswer::Failed { sequence, error } => {
                 if let Some(sequence) = sequence {
-                    self.refuse(sequence, &error).await?;
+                    self.answers.refuse(sequence, &error).await?;
                 }
                 return Err(error);
             }
-            _ => return Ok(false),
         }
         Ok(true)
     }
 
-    fn pop_front(&mut self) -> Option<QueuedBatch> {
-        self.begun = self.begun.saturating_sub(1);
-        self.queue.pop_front()
-    }
-
     /// Answers the batch at the front of the queue, whose write has ended.
     async fn answer_front(&mut self, outcome: Result<()>) -> Result<()> {
-        let Some(QueuedBatch::Running {
-            sequence,
-            rows,
-            bytes,
-            large_place,
-            ..
-        }) = self.pop_front()
-        else {
+        let Some(batch) = self.queue.take_written() else {
             return Ok(());
         };
-        self.outstanding_bytes = self.outstanding_bytes.saturating_sub(bytes);
-        self.large_in_flight -= usize::from(large_place.is_some());
         match outcome {
             Ok(()) => {
-                self.rows = self.rows.saturating_add(rows);
+                self.rows = self.rows.saturating_add(batch.rows);
                 self.stream.note_commit();
-                self.acknowledge(sequence, Some(rows), Outcome::Committed)
-                    .await
+                let outcome = Outcome::Committed;
+                let acknowledged = self
+                    .answers
+                    .acknowledge(batch.sequence, batch.rows, outcome);
+                acknowledged.await
             }
             // The batch was given up because the stream ends.
             Err(error) => match self.end.take() {
                 Some(end) => Err(end),
                 None => {
-                    self.refuse(sequence, &error).await?;
+                    self.answers.refuse(batch.sequence, &error).await?;
                     Err(error)
                 }
             },
         }
-    }
-
-    async fn acknowledge(
-        &mut self,
-        sequence: u64,
-        rows: Option<u64>,
-        outcome: Outcome,
-    ) -> Result<()> {
-        self.send(Acknowledgement {
-            sequence,
-            rows,
-            outcome,
-            error: None,
-            window: self.window,
-        })
-        .await
-    }
-
-    async fn refuse(&mut self, sequence: u64, error: &Error) -> Result<()> {
-        self.send(Acknowledgement {
-            sequence,
-            rows: None,
-            outcome: Outcome::Refused,
-            error: Some(RefusalNote::new(error)),
-            window: self.window,
-        })
-        .await
-    }
-
-    async fn send(&mut self, note: Acknowledgement) -> Result<()> {
-        let note = Answer::Note(message(&note));
-        let sending = self.notes.send_timeout(note, self.idle_timeout);
-        sending.await.map_err(|_| {
-            Error::new(
-                ErrorCode::Cancelled,
-                "the client went away, or it has read no answer for too long (gateway.ingest.stream_idle_timeout)",
-            )
-        })
     }
 
     fn finish(&self) -> Result<()> {
