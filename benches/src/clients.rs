@@ -48,16 +48,16 @@ impl<C: Ask> Clients<C> {
     /// # Errors
     /// Returns an error if a client panics.
     pub async fn ask(&mut self, questions: usize) -> Result<Answers> {
-        self.ask_within(questions, Duration::MAX).await
+        self.ask_questions(questions, Duration::MAX, 1).await
     }
 
-    /// Lets each client ask questions for this time. Each client asks at least one. No two
-    /// questions get the same number.
+    /// Lets each client ask questions for this time, and at least `least` of them. No two questions
+    /// get the same number.
     ///
     /// # Errors
     /// Returns an error if a client panics.
-    pub async fn ask_for(&mut self, time: Duration) -> Result<Answers> {
-        self.ask_within(MANY, time).await
+    pub async fn ask_for(&mut self, time: Duration, least: usize) -> Result<Answers> {
+        self.ask_questions(MANY, time, least).await
     }
 
     /// Lets each client ask up to `questions` questions, until the time is over. Each client asks
@@ -66,6 +66,15 @@ impl<C: Ask> Clients<C> {
     /// # Errors
     /// Returns an error if a client panics.
     pub async fn ask_within(&mut self, questions: usize, time: Duration) -> Result<Answers> {
+        self.ask_questions(questions, time, 1).await
+    }
+
+    async fn ask_questions(
+        &mut self,
+        questions: usize,
+        time: Duration,
+        least: usize,
+    ) -> Result<Answers> {
         let started = Instant::now();
         let mut asking = JoinSet::new();
         for mut client in std::mem::take(&mut self.clients) {
@@ -73,9 +82,9 @@ impl<C: Ask> Clients<C> {
             self.next_number = numbers.end;
             asking.spawn(async move {
                 let mut answers = Answers::default();
-                for number in numbers {
+                for (asked, number) in (1..).zip(numbers) {
                     answers.add(&mut client, number).await;
-                    if started.elapsed() >= time {
+                    if asked >= least && started.elapsed() >= time {
                         break;
                     }
                 }
@@ -177,8 +186,10 @@ mod tests {
     #[tokio::test]
     async fn no_two_questions_get_the_same_number_whatever_ends_the_asking() {
         let mut clients = Clients::new(vec![Noting(Vec::new()), Noting(Vec::new())]);
-        let once = clients.ask_for(Duration::ZERO).await.unwrap();
+        let once = clients.ask_for(Duration::ZERO, 1).await.unwrap();
         assert_eq!(once.latencies_ms["noted"].len(), 2);
+        let cycle = clients.ask_for(Duration::ZERO, 10).await.unwrap();
+        assert_eq!(cycle.latencies_ms["noted"].len(), 20);
         let twice = clients.ask_within(2, Duration::MAX).await.unwrap();
         assert_eq!(twice.latencies_ms["noted"].len(), 4);
         clients.ask(1).await.unwrap();
@@ -186,6 +197,6 @@ mod tests {
         let mut numbers: Vec<usize> = clients.flat_map(|client| client.0).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        assert_eq!(numbers.len(), 8);
+        assert_eq!(numbers.len(), 28);
     }
 }

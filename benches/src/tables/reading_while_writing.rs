@@ -167,7 +167,7 @@ impl Measure for Reading<'_> {
                 Some(paced) => Some(paced.start().await?),
                 None => None,
             };
-            let answers = self.readers.ask_for(self.time).await?;
+            let answers = self.readers.ask_for(self.time, CYCLE).await?;
             let written_rows_per_s = match writing {
                 Some(writing) => Some(writing.stop().await?),
                 None => None,

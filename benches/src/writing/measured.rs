@@ -89,7 +89,7 @@ impl Writing<'_> {
         let mut clients = self.writers.clients(self.clients, self.rows).await?;
         let syncs_before = way.syncs().await?;
         let flushes_before = self.flushes()?;
-        let answers = clients.ask_for(self.time).await?;
+        let answers = clients.ask_for(self.time, 1).await?;
         let flushes = self.flushes()?;
         let syncs = way.syncs().await?;
         self.writers.give_back(clients);
