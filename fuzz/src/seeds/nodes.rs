@@ -8,8 +8,8 @@ use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, Schema};
 use bytes::Bytes;
 use prost::Message;
 use volary_flight_proto::control::{
-    AbortWrite, Control, DropTable, ListSegments, Report, SegmentDescription, SegmentList,
-    WorkerReport, control,
+    AbortWrite, Control, DescribeStorage, DropTable, ListSegments, Optimize, Report,
+    SegmentDescription, SegmentList, WorkerReport, control,
 };
 use volary_flight_proto::direct::{DirectTicket, Introduced, Introduction};
 use volary_flight_proto::fragment::{

@@ -15,6 +15,7 @@ use volary_flight_proto::ids::{TableId, WriteId};
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::write::TableDescription;
 use volary_flight_proto::{Error, ErrorCode, Result, ipc};
+use volary_gather::message_rows::decode_rows;
 
 use super::Storage;
 use super::log_frames::{self, LoggedWrite};
@@ -147,7 +148,8 @@ impl Storage {
             if frame.kind == log_frames::TABLE {
                 let table =
                     TableDescription::decode(frame.payload).map_err(|_| damaged(frame.number))?;
-                let schema = Arc::new(ipc::schema_from_bytes(&table.schema)?);
+                let schema = ipc::schema_from_bytes(&table.schema);
+                let schema = Arc::new(schema.map_err(|_| damaged(frame.number))?);
                 schemas.insert(table.table_id, stored_schema(&schema));
                 self.0.layouts.note(&table);
                 continue;
@@ -166,7 +168,8 @@ impl Storage {
             self.hear_commits(described.commits);
             let schema = schemas.get(&described.table);
             let schema = schema.ok_or_else(|| damaged(frame.number))?;
-            let rows = log_frames::decode(&rows, schema)?;
+            let rows = decode_rows(&rows, Arc::clone(schema));
+            let rows = rows.map_err(|_| damaged(frame.number))?;
             let counts = described.counts(rows.num_rows());
             let counts = counts.ok_or_else(|| damaged(frame.number))?;
             let table = self.table_to_write(TableId(described.table))?;

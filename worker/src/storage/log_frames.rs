@@ -2,14 +2,9 @@
 //! [description](LoggedWrite), the length of the header of an Arrow IPC message (u32), this header,
 //! and the body of the message.
 
-use std::collections::HashMap;
-
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
-use arrow::error::ArrowError;
 use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
 use arrow_flight::FlightData;
-use arrow_flight::utils::flight_data_to_arrow_batch;
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use volary_flight_proto::write::TableDescription;
@@ -81,7 +76,10 @@ pub(super) fn encode(
             &options,
             &mut IpcWriteContext::default(),
         )
-        .map_err(|source| internal("encoded", source))?;
+        .map_err(|source| {
+            let text = "rows cannot be encoded for the log";
+            Error::with_source(ErrorCode::Internal, text, source)
+        })?;
     let description = described.encode_to_vec();
     let mut head = BytesMut::with_capacity(8 + description.len() + message.ipc_message.len());
     for part in [&description, &message.ipc_message] {
@@ -116,20 +114,6 @@ fn take_part(bytes: &Bytes) -> Option<(Bytes, Bytes)> {
     let length = u32::from_le_bytes(*bytes.first_chunk::<4>()?) as usize;
     let end = length.checked_add(4).filter(|end| *end <= bytes.len())?;
     Some((bytes.slice(4..end), bytes.slice(end..)))
-}
-
-/// Decodes rows with this schema.
-///
-/// # Errors
-/// Returns `INTERNAL` if the rows do not have this schema.
-pub(super) fn decode(rows: &FlightData, schema: &SchemaRef) -> Result<RecordBatch> {
-    flight_data_to_arrow_batch(rows, schema.clone(), &HashMap::new())
-        .map_err(|source| internal("decoded", source))
-}
-
-fn internal(what: &str, source: ArrowError) -> Error {
-    let text = format!("rows of the log cannot be {what}");
-    Error::with_source(ErrorCode::Internal, text, source)
 }
 
 #[cfg(test)]

@@ -1,20 +1,24 @@
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::mpsc;
 
+use arrow::array::{Int64Array, RecordBatch};
 use tempfile::TempDir;
 use volary_faulty_disk::FaultyDisk;
 use volary_flight_proto::control::{Report, ShardContent, ShardName};
 use volary_flight_proto::fragment::ExpectedRows;
 use volary_flight_proto::tally::Tally;
 use volary_flight_proto::write_set::WriteSet;
-use volary_flight_proto::{Error, ErrorCode};
+use volary_flight_proto::{Error, ErrorCode, ipc};
 use volary_node::data_dir::NodeRole;
 use volary_node::disk::LocalDisk;
 use volary_node::{DataDir, durable};
 
+use super::log_frames::LoggedWrite;
 use super::store::Delta;
 use super::*;
+use crate::log::Appended;
 
 const TABLE: TableId = TableId(3);
 const SHARD: u32 = 17;
@@ -860,4 +864,37 @@ fn what_is_not_volarys_is_left_alone() {
     assert_eq!(seen(&storage, &snapshot(1, &[])), [1]);
     assert!(storage.unproven().is_empty());
     assert!(foreign.iter().all(|file| file.exists()));
+}
+
+#[test]
+fn rows_of_the_log_that_cannot_be_decoded_are_data_loss() {
+    let (dir, storage) = open();
+    let keys = Int64Array::from_iter_values(0..100);
+    let rows = RecordBatch::try_from_iter([("k", Arc::new(keys) as _)]).unwrap();
+    let table = TableDescription {
+        table_id: TABLE.0,
+        schema: ipc::schema_to_bytes(rows.schema_ref()),
+        ..TableDescription::default()
+    };
+    let described = LoggedWrite {
+        table: TABLE.0,
+        write: 1,
+        shards: vec![SHARD],
+        rows: vec![100],
+        ..LoggedWrite::default()
+    };
+    let mut frame = log_frames::encode(&table, &described, &rows).unwrap();
+    // The header of the message names bytes beyond this, for which arrow's reader panics.
+    frame.payload[1].truncate(8);
+    let (sender, receiver) = mpsc::channel();
+    let settle = move |appended| sender.send(appended).unwrap();
+    storage.0.log.append(frame, settle);
+    assert!(matches!(receiver.recv().unwrap(), Appended::Durable(_)));
+    drop(storage);
+    let error = reopen(&dir).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::DataLoss, "{error}");
+    assert!(
+        error.message().contains("frame 2 of the worker's log"),
+        "{error}"
+    );
 }

@@ -5,8 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Float64Array, Int64Array, StringViewArray, TimestampSecondArray,
-    UInt32Array,
+    ArrayRef, AsArray, Float64Array, Int64Array, StringViewArray, TimestampSecondArray, UInt32Array,
 };
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef, TimeUnit};
