@@ -19,7 +19,8 @@ pub(super) async fn number(client: &mut Client, expression: &str, from: &str) ->
     let sql = format!("SELECT CAST({expression} AS DOUBLE) FROM {from}");
     let rows = client.collect(&sql).await?;
     let column = rows.columns().first().context("a query without a column")?;
-    Ok(column.as_primitive::<Float64Type>().iter().flatten().sum())
+    let number = column.as_primitive::<Float64Type>().iter().flatten().next();
+    Ok(number.unwrap_or_default())
 }
 
 /// The files of a table, and the rows that are in none of them.
