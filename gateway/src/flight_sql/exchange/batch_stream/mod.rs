@@ -425,7 +425,9 @@ impl BatchStream {
                 });
             }
             Err(error) if self.goes_on && error.code() == ErrorCode::InvalidArgument => {
-                self.refused.extend(decided(0, true));
+                if !is_resent {
+                    self.refused.extend(decided(0, true));
+                }
                 self.queue
                     .push_decided(DecidedAnswer::Refused { sequence, error });
             }
