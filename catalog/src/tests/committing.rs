@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use tokio::task::JoinHandle;
 
-use super::controlled_store::ControlledStore;
+use super::controlled_store::{ControlledStore, store_is_away, until};
 use super::*;
 
 /// A catalog that creates the table `first`, and waits for the store.
@@ -31,13 +31,6 @@ impl Held {
             before,
             first,
         }
-    }
-}
-
-/// Polls until the condition holds.
-async fn until(condition: impl Fn() -> bool) {
-    while !condition() {
-        tokio::task::yield_now().await;
     }
 }
 
@@ -137,17 +130,18 @@ async fn a_store_that_fails_fails_all_changes_of_the_group_and_none_is_made() {
     store.allow(1);
     first.await.unwrap().unwrap();
     until(|| store.begun() == before + 2).await;
-    store.fail_next(usize::MAX);
+    store.fail_next(usize::MAX, store_is_away);
     store.allow(1);
     for change in waiting {
         let error = change.await.unwrap().unwrap_err();
-        assert_eq!(error.code(), ErrorCode::ResourceExhausted, "{error}");
+        assert_eq!(error.code(), ErrorCode::Unavailable, "{error}");
+        assert!(error.message().contains("the store is away"), "{error}");
         assert_eq!(
             error.text(),
-            "RESOURCE_EXHAUSTED: the store is full: a fault of the test"
+            "UNAVAILABLE: the store is away: a fault of the test"
         );
     }
-    store.fail_next(0);
+    store.fail_next(0, store_is_away);
     store.allow(100);
     assert!(catalog.state().table(&named("second")).is_none());
     create(&catalog, "second", &workers).await.unwrap();

@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::*;
@@ -12,8 +13,8 @@ pub(super) struct ControlledStore {
     store: RedbStore,
     permits: Semaphore,
     begun: AtomicUsize,
-    /// Number of the next commits that fail.
-    failures: AtomicUsize,
+    /// Number of the next commits that fail, and their error.
+    failures: Mutex<(usize, fn() -> Error)>,
     has_ballast: AtomicBool,
 }
 
@@ -25,7 +26,7 @@ impl ControlledStore {
             store: store.await.unwrap(),
             permits: Semaphore::new(Semaphore::MAX_PERMITS),
             begun: AtomicUsize::new(0),
-            failures: AtomicUsize::new(0),
+            failures: Mutex::new((0, full_disk)),
             has_ballast: AtomicBool::new(false),
         })
     }
@@ -37,7 +38,7 @@ impl ControlledStore {
 
     /// Returns the number of the next commits that fail.
     pub(super) fn failures_left(&self) -> usize {
-        self.failures.load(Ordering::Relaxed)
+        self.failures.lock().0
     }
 
     /// Holds all commits until they are allowed.
@@ -50,14 +51,32 @@ impl ControlledStore {
         self.permits.add_permits(commits);
     }
 
-    /// Fails the next commits.
-    pub(super) fn fail_next(&self, commits: usize) {
-        self.failures.store(commits, Ordering::Relaxed);
+    /// Fails the next commits with this error.
+    pub(super) fn fail_next(&self, commits: usize, error: fn() -> Error) {
+        *self.failures.lock() = (commits, error);
     }
 
     /// From now on, commits that may use ballast are made at once, and do not fail.
     pub(super) fn use_ballast(&self) {
         self.has_ballast.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns the error of a store whose disk is full.
+pub(super) fn full_disk() -> Error {
+    Error::new(ErrorCode::ResourceExhausted, "the disk is full")
+}
+
+/// Returns the error of a store that cannot be reached.
+pub(super) fn store_is_away() -> Error {
+    let cause = std::io::Error::other("a fault of the test");
+    Error::io("the store is away", cause)
+}
+
+/// Polls until the condition holds.
+pub(super) async fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        tokio::task::yield_now().await;
     }
 }
 
@@ -74,15 +93,15 @@ impl MetadataStore for ControlledStore {
     ) -> Result<u64, CommitError> {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.permits.acquire().await.unwrap().forget();
-        let fails = self
-            .failures
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                left.checked_sub(1)
-            });
-        if fails.is_ok() {
-            let cause = std::io::Error::other("a fault of the test");
-            let code = ErrorCode::ResourceExhausted;
-            return Err(Error::with_source(code, "the store is full", cause).into());
+        let failure = {
+            let (left, error) = &mut *self.failures.lock();
+            left.checked_sub(1).map(|fewer| {
+                *left = fewer;
+                error()
+            })
+        };
+        if let Some(error) = failure {
+            return Err(error.into());
         }
         self.store.commit(expected, changes).await
     }

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use volary_faulty_disk::FaultyDisk;
 
-use super::controlled_store::ControlledStore;
+use super::controlled_store::{ControlledStore, full_disk, until};
 use super::*;
 
 fn ballast(directory: &Directory) -> u64 {
@@ -137,7 +137,7 @@ async fn an_abort_is_made_although_the_commits_of_its_group_are_refused() {
     let begin = async || catalog.begin_write(&table).await.unwrap().take_over();
     let (early, late, failed) = (begin().await, begin().await, begin().await);
     store.hold();
-    store.fail_next(usize::MAX);
+    store.fail_next(usize::MAX, full_disk);
     let before = store.begun();
     let commit = |write| {
         let (catalog, table) = (catalog.clone(), Arc::clone(&table));
@@ -147,19 +147,14 @@ async fn an_abort_is_made_although_the_commits_of_its_group_are_refused() {
             catalog.commit_write(write, &table, summary).await
         })
     };
-    let until = async |condition: &dyn Fn() -> bool| {
-        while !condition() {
-            tokio::task::yield_now().await;
-        }
-    };
     // The first one has the turn until it is refused, and the others wait.
     let first = commit(early);
-    until(&|| store.begun() == before + 1).await;
+    until(|| store.begun() == before + 1).await;
     let second = commit(late);
-    until(&|| catalog.inner.committer.waiting() == 1).await;
+    until(|| catalog.inner.committer.waiting() == 1).await;
     let (aborting, id) = (catalog.clone(), table.id());
     let aborting = tokio::spawn(async move { aborting.abort_write(failed, Some(id)).await });
-    until(&|| catalog.inner.committer.waiting() == 2).await;
+    until(|| catalog.inner.committer.waiting() == 2).await;
     store.allow(2);
     for refused in [first, second] {
         let refused = refused.await.unwrap().unwrap_err();

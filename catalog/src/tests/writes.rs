@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use volary_flight_proto::write_set::WriteSet;
 
-use super::controlled_store::ControlledStore;
+use super::controlled_store::{ControlledStore, full_disk};
 use super::write_numbers::RESERVED_AT_ONCE;
 use super::*;
 
@@ -439,7 +439,7 @@ async fn an_abort_that_the_store_does_not_take_is_tried_again() {
         .unwrap();
     let table = Arc::clone(catalog.state().table(&named("orders")).unwrap());
     let dropped = catalog.begin_write(&table).await.unwrap();
-    store.fail_next(2);
+    store.fail_next(2, full_disk);
     drop(dropped);
     while catalog.state().aborted_writes_of(workers[0]).is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
