@@ -56,8 +56,14 @@ FUZZ := cargo +nightly fuzz
 # Most Rust tests wait for nodes most of the time, so two run on each processor.
 TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 
+# How often a test that fails is run again. The output names each test that then passes. CI runs it once more, so that
+# one slow moment of a busy machine does not refuse a change.
+RERUNS ?= 0
+RERUN_ONCE = $(if $(filter-out 0,$(RERUNS)),|| { echo "Tests have failed. They run once more."; $(1); })
+
 # No test is in a doc comment, and cargo would look for them for seconds.
 TEST_TARGETS := --lib --bins --tests
+CARGO_TEST   := cargo test --release --workspace $(TEST_TARGETS)
 
 # Tests that start real processes find the binary by this name.
 export VOLARY_BIN := $(abspath $(BIN))
@@ -99,17 +105,17 @@ test: build-tests ## Everything that must pass, Rust, Python, Java, and Go where
 test-rust: ## Formatting, and all Rust tests
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	MAKEFLAGS= RUST_TEST_THREADS=$(TEST_THREADS) cargo test --release --workspace $(TEST_TARGETS)
+	export MAKEFLAGS= RUST_TEST_THREADS=$(TEST_THREADS); $(CARGO_TEST) $(call RERUN_ONCE,$(CARGO_TEST))
 
 test-python: setup ## Types, and all Python tests, file beside file; they start real processes
 	cargo build --release --workspace --bins
 	$(VENV)/bin/mypy --config-file python-client/pyproject.toml python-client/src
-	$(VENV)/bin/pytest -n auto tests/python
+	$(VENV)/bin/pytest -n auto --reruns $(RERUNS) -r fER tests/python
 	$(VENV)/bin/pytest -m 'not downloads' tests/terraform
 
 test-jdbc: ## All Java tests, with the JDBC driver; they start real processes
 	cargo build --release --workspace --bins
-	$(MAVEN) --file tests/jdbc/pom.xml test
+	$(MAVEN) --file tests/jdbc/pom.xml -Dsurefire.rerunFailingTestsCount=$(RERUNS) test
 	$(MAVEN) --file tests/jdbc-tools/pom.xml --projects mappers test
 	$(MAVEN) --file benches/jdbc/pom.xml test
 
@@ -119,7 +125,7 @@ test-go: ## All Go tests, with ADBC, database/sql and arrow-go; they start real 
 		{ test -d "$$(go env GOMODCACHE)/github.com/apache/arrow-go" || \
 			echo "The first run downloads and compiles Arrow for Go. It takes about three minutes on two processors."; } && \
 		{ go mod download || { echo "The modules of tests/go cannot be downloaded: the tests of Go clients are skipped."; exit 0; }; } && \
-		go vet ./... && go test -count=1 ./...
+		go vet ./... && { go test -count=1 ./... $(call RERUN_ONCE,go test -count=1 ./...); }
 
 test-tools: test-superset test-ibis test-dbt ## jOOQ, MyBatis, Hibernate, Spring Data JDBC and Spark over JDBC; Superset, Ibis, dbt
 	cargo build --release --workspace --bins
@@ -233,7 +239,8 @@ bench: setup ## Run the benchmarks into benches/results, and draw them; docs/ben
 bench-jdbc: build ## Run one of them: rows through JDBC, one by one and all at once, beside PostgreSQL where it is installed
 	$(JDBC_BENCH) -Dbench.arguments="--results ../results"
 
-bench-python: setup build ## Run two of them: small queries from Python by threads and processes, and large results into pyarrow
+bench-python: setup ## Run three of them: small queries by threads and processes, large results, and point queries through drivers
+	cargo build --release --workspace --bins
 	$(PYTHON_BENCH) --results benches/results
 
 bench-quick: setup ## The same in a few minutes, with smaller sizes, into a temporary directory

@@ -153,6 +153,35 @@ def point(results: Results) -> Figure:
     return figure
 
 
+def lookups(results: Results) -> Figure:
+    """Draws keys per second over the keys of a batch, with a panel per number of clients."""
+    by_clients = grouped(_with(results, "clients"), "clients")
+    figure, all_axes = panels(len(by_clients), inches=(4.8, 3.8))
+    for axes, (clients, variants) in zip(all_axes, by_clients.items(), strict=True):
+        series = {str(way): over(of, "keys", "keys_per_s") for way, of in grouped(variants, "way").items()}
+        lines(axes, series, log_y=True)
+        axes.set_title(f"clients: {clients}")
+        axes.set_xlabel("keys of a batch")
+        axes.set_ylabel("keys per second")
+    return figure
+
+
+def point_load(results: Results) -> Figure:
+    """Draws the questions that are answered per second, and what each costs the server and the clients."""
+    figure, all_axes = panels(2)
+    by_side = {str(variant.parameters["side"]): variant for variant in _with(results, "side")}
+    rates = {side: variant.spread("queries_per_s") for side, variant in by_side.items()}
+    bars(all_axes[0], list(by_side), {"queries": rates})
+    all_axes[0].set_ylabel("queries per second")
+    labels = {"server_ms": "server", "generator_ms": "clients"}
+    processor = {
+        label: {side: variant.spread(metric) for side, variant in by_side.items()} for metric, label in labels.items()
+    }
+    bars(all_axes[1], list(by_side), processor)
+    all_axes[1].set_ylabel("processor time per query, ms")
+    return figure
+
+
 def groups(results: Results) -> Figure:
     """Draws memory and time over the number of groups: unlimited, limited, and with freed memory given back."""
     figure, all_axes = panels(2)
@@ -332,6 +361,27 @@ def python_concurrency(results: Results) -> Figure:
     return figure
 
 
+def drivers(results: Results) -> Figure:
+    """Draws a column per form of the key, and a row per number of clients. Bars are the servers, grouped by driver."""
+    points = [variant for variant in _with(results, "question") if variant.parameters["question"] == "point query"]
+    forms, counts = grouped(points, "form"), grouped(points, "clients")
+    drawn = [("server_ms", "processor time of the server, ms", clients) for clients in counts]
+    drawn.append(("p50_ms", "p50, ms", next(iter(counts))))
+    figure, all_axes = panels(len(drawn) * len(forms), columns=len(forms), inches=(7, 2.6))
+    places = [(form, *row) for row in drawn for form in forms]
+    for axes, (form, metric, label, clients) in zip(all_axes, places, strict=True):
+        shown = [variant for variant in forms[form] if variant.parameters["clients"] == clients]
+        names = {driver: str(driver).replace(" ", "\n", 1) for driver in grouped(shown, "driver")}
+        series = {
+            str(server): {names[variant.parameters["driver"]]: variant.spread(metric) for variant in of_server}
+            for server, of_server in grouped(shown, "server").items()
+        }
+        bars(axes, list(names.values()), series)
+        axes.set_ylabel(label)
+        axes.set_title(f"{form}, clients: {clients}", loc="left", fontsize=9)
+    return figure
+
+
 def result_transfer(results: Results) -> Figure:
     """Draws the throughput of each way, and the parts of its processor time."""
     figure, all_axes = panels(2, columns=1, inches=(11, 3.6))
@@ -384,6 +434,8 @@ _CHARTS: dict[str, Callable[[Results], Figure]] = {
         floor,
         relays,
         point,
+        lookups,
+        point_load,
         groups,
         slow_client,
         concurrency,
@@ -398,6 +450,7 @@ _CHARTS: dict[str, Callable[[Results], Figure]] = {
         jdbc_streaming,
         python_concurrency,
         result_transfer,
+        drivers,
         load,
     )
 }

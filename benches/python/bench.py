@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
+import drivers
 import machine
 import page
 import python_concurrency
@@ -20,7 +21,7 @@ import result_transfer
 from measured import Table
 from sizes import NORMAL, QUICK, SMOKE, Size
 
-_TABLES = {module.TABLE: module for module in (python_concurrency, result_transfer)}
+_TABLES = {module.TABLE: module for module in (python_concurrency, result_transfer, drivers)}
 
 
 def main() -> None:
@@ -39,7 +40,7 @@ def main() -> None:
 
 def _measured(module: ModuleType, size: Size) -> Table:
     with tempfile.TemporaryDirectory(prefix="volary-bench-") as directory:
-        variants, demands, version = module.measure(size, Path(directory))
+        variants, demands, versions = module.measure(size, Path(directory))
     date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return Table(
         module.TABLE,
@@ -47,7 +48,7 @@ def _measured(module: ModuleType, size: Size) -> Table:
         module.METHOD,
         size.name,
         machine.machine(),
-        machine.versions(version),
+        machine.versions(versions),
         date,
         variants,
         demands,

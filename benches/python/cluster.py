@@ -1,4 +1,6 @@
-"""Starts clusters of Volary with the program that VOLARY_BIN names, or that `cargo build --release` has built."""
+"""Starts clusters of Volary, and what they are compared with. VOLARY_BIN is the path of `volary`, and `volary-fleet` is
+next to it. Without VOLARY_BIN, both are those that `cargo build --release` has built.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,22 @@ class Cluster:
     workers: list[int]
 
 
+@dataclass(frozen=True)
+class Postgres:
+    """An instance of PostgreSQL, whose user `postgres` has no password."""
+
+    address: str
+    process: int
+    """The process id of the first process, whose children serve the connections."""
+    release: str
+
+
 @contextmanager
-def in_one_process(directory: Path, *, workers: int) -> Iterator[str]:
-    """Runs `volary local` with default settings. Yields the URI of its gateway."""
+def in_one_process(directory: Path, *, workers: int) -> Iterator[Cluster]:
+    """Runs `volary local` with default settings. Its process counts as the gateway's."""
     with ExitStack() as nodes:
-        _, uri = nodes.enter_context(_node(directory / "local", "local", _ANY_PORT, f"--workers={workers}"))
-        yield uri
+        process, uri = nodes.enter_context(_node(directory / "local", "local", _ANY_PORT, f"--workers={workers}"))
+        yield Cluster(uri, process, [])
 
 
 @contextmanager
@@ -46,9 +58,43 @@ def in_processes(directory: Path, *, workers: int) -> Iterator[Cluster]:
 
 
 @contextmanager
+def driver_stubs(gateway: str, listeners: int, log: Path) -> Iterator[tuple[int, list[str]]]:
+    """Runs stubs that answer as the gateway at this URI has answered the first time. Yields the id of their process,
+    and their addresses.
+    """
+    arguments = [f"--gateway={gateway.removeprefix('grpc://')}", f"--listeners={listeners}"]
+    with _fleet("driver-stub", *arguments, log=log) as stubs:
+        yield stubs.pid, stubs.answer()["addresses"]
+
+
+@contextmanager
+def postgres(directory: Path, statements: list[str]) -> Iterator[Postgres | str]:
+    """Runs PostgreSQL, with its data on the file system of the directory. It runs the statements first. If it is not
+    installed, yields a text that says so.
+    """
+    arguments = [f"--near={directory}", *(f"--statement={statement}" for statement in statements)]
+    with _fleet("postgres", *arguments, log=directory / "postgres.log") as server:
+        answer = server.answer()
+        if "missing" in answer:
+            yield str(answer["missing"])
+        else:
+            yield Postgres(answer["address"], answer["pid"], answer["release"])
+
+
+@contextmanager
+def _fleet(*arguments: str, log: Path) -> Iterator[Child]:
+    """Runs a command of `volary-fleet`, which ends when its input ends."""
+    child = Child([_program("volary-fleet"), *arguments], log)
+    try:
+        yield child
+    finally:
+        child.end()
+
+
+@contextmanager
 def _node(directory: Path, *arguments: str) -> Iterator[tuple[int, str]]:
     """Runs a node. Yields its process id and its URI. A worker that prints its URI has joined."""
-    node = Child([_binary(), *arguments, f"--data-dir={directory}"], directory.with_suffix(".log"))
+    node = Child([_program("volary"), *arguments, f"--data-dir={directory}"], directory.with_suffix(".log"))
     try:
         yield node.pid, node.await_line(_READY)[1]
     finally:
@@ -56,11 +102,12 @@ def _node(directory: Path, *arguments: str) -> Iterator[tuple[int, str]]:
         node.end()
 
 
-def _binary() -> Path:
+def _program(name: str) -> Path:
     if "VOLARY_BIN" in os.environ:
-        found = Path(os.environ["VOLARY_BIN"]).absolute()
+        given = Path(os.environ["VOLARY_BIN"]).absolute()
+        found = given if name == "volary" else given.with_name(name)
     else:
-        found = Path(os.environ.get("CARGO_TARGET_DIR", _REPOSITORY / "target")).absolute() / "release" / "volary"
+        found = Path(os.environ.get("CARGO_TARGET_DIR", _REPOSITORY / "target")).absolute() / "release" / name
     if not found.is_file():
         raise SystemExit(f"{found} does not exist: build it with `cargo build --release`, or set VOLARY_BIN")
     return found

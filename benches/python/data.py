@@ -14,6 +14,15 @@ POINT = "SELECT name, grams FROM birds WHERE id = ?"
 QUESTIONS = {"SELECT 1": ("SELECT 1", 0), "point query": (POINT, 1)}
 """Small queries with one row, each with the number of keys that it takes as parameters."""
 
+DRIVER_POINT = "SELECT id, name, grams, kind FROM birds WHERE id = ?"
+"""A query for one row of `driver_tables` by the shard key. PostgreSQL understands it, too."""
+
+FLOCK = 100
+"""Number of rows of the table that is read whole."""
+
+DRIVER_FLOCK = "SELECT id, name, grams, kind FROM flock"
+"""A query for all rows of the small table of `driver_tables`."""
+
 LINES_TABLE = "lines"
 LINES = f"SELECT * FROM {LINES_TABLE}"
 
@@ -23,6 +32,34 @@ def birds() -> str:
     return (
         "CREATE TABLE birds WITH (shard_key = 'id') AS "
         f"SELECT value AS id, 'bird ' || value AS name, value / 2.0 AS grams FROM generate_series(1, {BIRDS})"
+    )
+
+
+def driver_tables(rows: int) -> list[str]:
+    """Returns the statements that create the tables for drivers. Each of four workers has a shard of the small one."""
+    return [
+        f"CREATE TABLE birds WITH (shard_key = 'id') AS {_driver_rows(rows)}",
+        f"CREATE TABLE flock WITH (shard_key = 'id', shards = 4) AS {_driver_rows(FLOCK)}",
+    ]
+
+
+def postgres_tables(rows: int) -> list[str]:
+    """Returns the statements that create the same tables in PostgreSQL."""
+    return [
+        f"CREATE TABLE birds AS {_driver_rows(rows)}",
+        "ALTER TABLE birds ADD PRIMARY KEY (id)",
+        "VACUUM ANALYZE birds",
+        f"CREATE TABLE flock AS {_driver_rows(FLOCK)}",
+        "VACUUM ANALYZE flock",
+    ]
+
+
+def _driver_rows(rows: int) -> str:
+    """Returns a query for rows with the keys 1 to `rows`."""
+    return (
+        "SELECT CAST(value AS BIGINT) AS id, 'bird ' || value AS name, "
+        "CAST(value AS DOUBLE PRECISION) / 2 AS grams, CAST(value % 50 AS INT) AS kind "
+        f"FROM generate_series(1, {rows}) AS series(value)"
     )
 
 

@@ -1,6 +1,6 @@
-"""Creates a table. It is a separate program, so that it shares no memory pages with the measured processes.
+"""Creates tables. It is a separate program, so that it shares no memory pages with the measured processes.
 
-python load.py URI STATEMENT
+python load.py URI STATEMENT…
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import sys
 import volary
 
 if __name__ == "__main__":
-    uri, statement = sys.argv[1:]
+    uri, *statements = sys.argv[1:]
     with volary.connect(uri) as connection:
-        connection.sql(statement)
+        for statement in statements:
+            connection.sql(statement)
         print(json.dumps({"version": connection.server_version}), flush=True)

@@ -22,10 +22,10 @@ def machine() -> dict[str, Any]:
     }
 
 
-def versions(volary: str) -> dict[str, str]:
-    """Returns the versions of the measured software. The caller gives the version of the server."""
+def versions(measured: dict[str, str]) -> dict[str, str]:
+    """Returns the versions of the measured software, by name. The caller gives those that Python does not know."""
     packages = {"adbc-driver-flightsql", "pyarrow"}
-    return {"python": platform.python_version(), "volary": volary} | {name: version(name) for name in packages}
+    return {"python": platform.python_version()} | {name: version(name) for name in packages} | measured
 
 
 def _value(path: str, key: str, separator: str) -> str:

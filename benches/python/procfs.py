@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,11 +24,26 @@ class Memory(NamedTuple):
 
 def processor_seconds(processes: Iterable[int]) -> float:
     """Returns the processor time of the processes so far, in seconds with a resolution of a hundredth."""
-    ticks = 0
+    return sum(_seconds(Path(f"/proc/{process}/stat")) for process in processes)
+
+
+def work(processes: Iterable[int]) -> dict[tuple[int, int], float]:
+    """Returns the processor time of each thread of the processes so far, in seconds. Keys are the ids of process and
+    thread. It is exact if the kernel counts nanoseconds (schedstat), and otherwise has a resolution of a hundredth.
+    """
+    done = {}
     for process in processes:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
-    return ticks / _TICKS_PER_SECOND
+        # A process or a thread may end at any time.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for thread in os.listdir(f"/proc/{process}/task"):
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    done[process, int(thread)] = _thread_seconds(Path(f"/proc/{process}/task/{thread}"))
+    return done
+
+
+def seconds_since(earlier: dict[tuple[int, int], float], now: dict[tuple[int, int], float]) -> float:
+    """Returns the processor time between two answers of `work`. That of threads that have ended is left out."""
+    return sum(max(0.0, seconds - earlier.get(thread, 0.0)) for thread, seconds in now.items())
 
 
 def memory(processes: Iterable[int]) -> Memory:
@@ -49,8 +65,22 @@ def family(process: int) -> list[int]:
     members = [process]
     for member in members:
         for children in Path(f"/proc/{member}/task").glob("*/children"):
-            members.extend(map(int, children.read_text().split()))
+            # A process or a thread may end at any time.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                members.extend(map(int, children.read_text().split()))
     return members
+
+
+def _thread_seconds(thread: Path) -> float:
+    try:
+        return int((thread / "schedstat").read_text().split()[0]) / 1e9
+    except FileNotFoundError:
+        return _seconds(thread / "stat")
+
+
+def _seconds(stat: Path) -> float:
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])) / _TICKS_PER_SECOND
 
 
 def _kib(path: str, key: str) -> int:

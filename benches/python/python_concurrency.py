@@ -42,12 +42,13 @@ _REQUESTS = 100
 _seeds = itertools.count(1)
 
 
-def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], str]:
+def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], dict[str, str]]:
     """Returns the variants, the demands on them, and the version of the server."""
     pools = {variant.name: variant for client in _CLIENTS for variant in _pools(client, size)}
     callers = {variant.name: variant for variant in [*_askers("one caller"), _bare_asker("one caller")]}
     fresh = {variant.name: variant for variant in _askers("fresh process")}
-    with in_one_process(directory, workers=_NODES) as uri:
+    with in_one_process(directory, workers=_NODES) as cluster:
+        uri = cluster.uri
         with program("load", uri, data.birds(), log=directory / "load.log") as load:
             version = load.answer()["version"]
         log = directory / "clients.log"
@@ -70,7 +71,7 @@ def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], s
                 for name, variant in callers.items()
             }
             measure_in_turns(one_by_one, callers, size.turns, size.warm_ups)
-    return [*pools.values(), *callers.values(), *fresh.values()], _demands(pools | callers | fresh), version
+    return [*pools.values(), *callers.values(), *fresh.values()], _demands(pools | callers | fresh), {"volary": version}
 
 
 def _pools(client: str, size: Size) -> list[Variant]:

@@ -49,7 +49,7 @@ _WAYS = {
 }
 
 
-def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], str]:
+def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], dict[str, str]]:
     """Returns the variants, the demands on them, and the version of the server."""
     log = directory / "clients.log"
     with ExitStack() as programs:
@@ -66,7 +66,7 @@ def measure(size: Size, directory: Path) -> tuple[list[Variant], list[Demand], s
             reader = programs.enter_context(program("reader", name, *uris, log=log))
             measures[name] = _reading(reader, cluster, [bare, relay], served["rows"])
         measure_in_turns(measures, variants, size.transfer_turns, size.warm_ups)
-    return list(variants.values()), _demands(variants), version
+    return list(variants.values()), _demands(variants), {"volary": version}
 
 
 def _variant(name: str, rows: int) -> Variant:

@@ -24,6 +24,15 @@ class Size:
     transfer_turns: int
     transfer_mib: int
     """Approximate size of the table that is transferred, as Arrow data."""
+    driver_turns: int
+    driver_rows: int
+    """Rows of the table that the drivers ask for single rows."""
+    driver_clients: tuple[int, ...]
+    """Numbers of clients that ask at the same time through a driver. The first is 1."""
+    driver_requests: int
+    """Requests of one client through a driver in one turn. Several clients together send twice as many."""
+    idle_seconds: float
+    """Time for which an idle server is observed in each turn."""
 
 
 SMOKE = Size(
@@ -36,6 +45,11 @@ SMOKE = Size(
     requests=20,
     transfer_turns=1,
     transfer_mib=4,
+    driver_turns=1,
+    driver_rows=1_000,
+    driver_clients=(1, 3),
+    driver_requests=4,
+    idle_seconds=0.1,
 )
 QUICK = Size(
     "quick",
@@ -47,6 +61,11 @@ QUICK = Size(
     requests=200,
     transfer_turns=2,
     transfer_mib=128,
+    driver_turns=3,
+    driver_rows=100_000,
+    driver_clients=(1, 8, 64),
+    driver_requests=200,
+    idle_seconds=1,
 )
 NORMAL = Size(
     "normal",
@@ -58,4 +77,9 @@ NORMAL = Size(
     requests=500,
     transfer_turns=5,
     transfer_mib=1000,
+    driver_turns=5,
+    driver_rows=1_000_000,
+    driver_clients=(1, 8, 64),
+    driver_requests=500,
+    idle_seconds=2,
 )

@@ -17,6 +17,8 @@ pub mod bench;
 pub mod clients;
 /// Counts how often a disk flushes its cache.
 pub mod disk_flushes;
+/// Asks for rows by key, in one DoExchange each, as the client `volary` does.
+pub mod exchange;
 /// Starts thousands of real workers on one machine.
 pub mod fleet;
 /// Compares two values of a run with a limit for their ratio.
@@ -27,6 +29,8 @@ pub mod interleaved;
 pub mod local_process;
 /// Starts and ends a process of another project.
 mod logged_process;
+/// Asks for the rows of many keys, in several ways.
+pub mod looking_up;
 /// Describes the machine and the software versions of a run.
 pub mod machine;
 /// Reads the metrics of a process.

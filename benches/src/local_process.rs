@@ -40,6 +40,8 @@ impl LocalProcess {
         std::fs::create_dir_all(directory)?;
         let mut command = Command::new(program);
         command
+            // Calls between the nodes pass the network stack, as they do between machines.
+            .env("VOLARY_LOCAL__IN_PROCESS_CALLS", "false")
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .args(["local", "--workers", WORKERS])
             .args(["--listen", "127.0.0.1:0", "--stop-with-stdin"])

@@ -58,6 +58,11 @@ impl LoggedProcess {
         })
     }
 
+    /// Returns the process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Checks that the process runs.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
-//! The gateway and the workers of `volary local` communicate over Flight on loopback, as the nodes
-//! of other clusters do over the network.
+//! The gateway of `volary local` calls the workers within the process, by the calls of Flight that
+//! the nodes of other clusters send over the network. Workers also listen on loopback: for clients
+//! that fetch parts of results, for other workers, and for a gateway that makes no calls within the
+//! process (`local.in_process_calls`).
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,6 +17,7 @@ use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result};
 use volary_gateway::Gateway;
 use volary_node::disk::LocalDisk;
+use volary_node::in_process::InProcessNodes;
 use volary_node::operations::ObservedNode;
 use volary_node::size::MemorySize;
 use volary_node::{Runtimes, durable, open_files, secret, tls};
@@ -51,6 +54,8 @@ pub struct LocalOptions {
     /// `memory.limit` are replaced. If the parallelism is not set, each worker takes its share of
     /// the cores.
     pub worker: volary_worker::Config,
+    /// Says whether the gateway calls the workers without connections.
+    pub in_process_calls: bool,
     /// The runtimes that all nodes run on.
     pub runtimes: Runtimes,
 }
@@ -66,6 +71,7 @@ impl LocalOptions {
             data_dir: settings.local.data_dir,
             gateway,
             worker: settings.worker,
+            in_process_calls: settings.local.in_process_calls,
             runtimes,
         }
     }
@@ -79,6 +85,8 @@ pub struct LocalCluster {
     workers: Vec<Option<Worker>>,
     worker_config: volary_worker::Config,
     data_dir: PathBuf,
+    /// The workers that the gateway calls without a connection; `None` if it does not.
+    in_process: Option<InProcessNodes>,
     runtimes: Runtimes,
 }
 
@@ -97,6 +105,7 @@ impl LocalCluster {
                 data_dir,
                 mut gateway,
                 worker,
+                in_process_calls,
                 runtimes,
             } = options;
             let memory_bytes = gateway.memory.limit.bytes();
@@ -111,7 +120,9 @@ impl LocalCluster {
             gateway.validate()?;
             worker_config.validate()?;
 
-            let gateway = Gateway::start(gateway, runtimes.clone()).await?;
+            let in_process = in_process_calls.then(InProcessNodes::default);
+            let gateway =
+                Gateway::start_beside(gateway, runtimes.clone(), in_process.clone()).await?;
             let mut cluster = Self {
                 worker_config: volary_worker::Config {
                     gateway: reachable_address(gateway.address()).to_string(),
@@ -120,6 +131,7 @@ impl LocalCluster {
                 gateway,
                 workers: (0..workers).map(|_| None).collect(),
                 data_dir,
+                in_process,
                 runtimes,
             };
             match cluster.start_all().await {
@@ -202,7 +214,8 @@ impl LocalCluster {
             data_dir: worker_dir(&self.data_dir, index),
             ..self.worker_config.clone()
         };
-        let worker = Worker::start(config, self.runtimes.clone()).await?;
+        let nodes = self.in_process.clone();
+        let worker = Worker::start_beside(config, self.runtimes.clone(), nodes).await?;
         *self.slot(index)? = Some(worker);
         Ok(())
     }

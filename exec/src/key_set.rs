@@ -39,8 +39,7 @@ impl KeySetExpr {
     /// # Errors
     /// Fails if values of this type cannot be looked up.
     pub fn try_new(key: Arc<dyn PhysicalExpr>, values: ArrayRef) -> Result<Self> {
-        let field = Field::new("key", values.data_type().clone(), true);
-        let schema = Arc::new(Schema::new(vec![field]));
+        let schema = key_schema(values.data_type());
         let column = Arc::new(Column::new("key", 0));
         let lookup = InListExpr::try_new_from_array(column, Arc::clone(&values), false, &schema)?;
         let set = KeySet {
@@ -75,8 +74,16 @@ impl KeySetExpr {
     /// # Errors
     /// Fails if the values cannot be written as Arrow IPC.
     pub fn values_to_bytes(&self) -> Result<Vec<u8>> {
-        let schema = Arc::clone(&self.set.schema);
-        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::clone(&self.set.values)])?;
+        Self::encode_values(&self.set.values)
+    }
+
+    /// Encodes values like [`Self::values_to_bytes`] does, without building the test.
+    ///
+    /// # Errors
+    /// Fails if the values cannot be written as Arrow IPC.
+    pub fn encode_values(values: &ArrayRef) -> Result<Vec<u8>> {
+        let schema = key_schema(values.data_type());
+        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::clone(values)])?;
         Ok(ipc::batches_to_bytes(&schema, &[batch])?.into())
     }
 
@@ -91,6 +98,12 @@ impl KeySetExpr {
             _ => exec_err!("a set of keys is one column of one batch"),
         }
     }
+}
+
+/// Returns the schema of a set of keys: one column.
+fn key_schema(data_type: &DataType) -> SchemaRef {
+    let field = Field::new("key", data_type.clone(), true);
+    Arc::new(Schema::new(vec![field]))
 }
 
 impl PhysicalExpr for KeySetExpr {

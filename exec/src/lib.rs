@@ -66,6 +66,8 @@ mod row_width;
 pub mod run;
 /// Defines `single_row`, which takes the only value of a subquery.
 pub mod single_row;
+/// Measures how long rows are encoded, and how long they wait for their reader.
+pub mod stage_timer;
 /// Casts between texts and the types that Arrow neither reads from texts nor writes as texts.
 pub mod text_casts;
 /// Defines `timestampdiff`, which counts the units between two timestamps.

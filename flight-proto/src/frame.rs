@@ -1,6 +1,8 @@
 use bytes::Bytes;
 use prost::Message;
 
+use crate::stage_times::StageTimes;
+
 /// The `app_metadata` of a message that a worker sends beside rows, or instead of rows.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Frame {
@@ -103,6 +105,12 @@ pub struct EndOfStream {
     /// Size of the tickets that a relay sent to these workers, in bytes.
     #[prost(uint64, tag = "12")]
     pub sent_bytes: u64,
+    /// How long the stages took. `None` if the worker does not measure them.
+    #[prost(message, optional, tag = "13")]
+    pub stages: Option<StageTimes>,
+    /// Time in which the stream had a message and its reader asked for none, in microseconds.
+    #[prost(uint64, tag = "14")]
+    pub reader_us: u64,
 }
 
 impl Frame {

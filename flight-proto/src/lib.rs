@@ -30,6 +30,8 @@ pub mod ids;
 pub mod ipc;
 /// Describes the history of writes that a gateway's catalog belongs to.
 pub mod lineage;
+/// Defines the message with which a client asks for the rows of keys (DoExchange).
+pub mod lookup;
 /// Defines the messages with which a worker joins and leaves a gateway.
 pub mod membership;
 /// Seals messages in envelopes with a version, a purpose, an expiry and a MAC.
@@ -40,6 +42,8 @@ pub mod session;
 pub mod snapshot;
 /// Defines the SQLSTATE codes of errors: what went wrong, in the codes that other databases use.
 pub mod sqlstate;
+/// Defines the times of a fragment's stages, in the frame at the end of its stream.
+pub mod stage_times;
 /// Computes the tally of a shard: a checksum over the rows that it holds.
 pub mod tally;
 /// Defines the tickets that a client redeems at a gateway, and that a gateway redeems at a worker

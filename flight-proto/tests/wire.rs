@@ -16,12 +16,14 @@ use volary_flight_proto::fragment::{
 };
 use volary_flight_proto::frame::{EndOfStream, Frame, RowsByBucket};
 use volary_flight_proto::lineage::{Incarnation, Lineage};
+use volary_flight_proto::lookup::LookupRequest;
 use volary_flight_proto::membership::{
     CheckAnswer, CheckRequest, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
 };
 use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::session::SessionClaims;
 use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::stage_times::StageTimes;
 use volary_flight_proto::ticket::{
     FragmentTicket, Member, PreparedStatementHandle, QueryTicket, RelationRead,
 };
@@ -520,6 +522,17 @@ fn what_clients_hold_has_its_bytes() {
         user: "u".to_owned(),
     };
     assert_bytes(&handle, "0a0853454c454354203f1201031a0175");
+    let lookup = LookupRequest {
+        table: "birds".to_owned(),
+        schema: Some("nests".to_owned()),
+        catalog: Some("volary".to_owned()),
+        columns: vec!["name".to_owned(), "k".to_owned()],
+        one_snapshot: true,
+    };
+    assert_bytes(
+        &lookup,
+        "0a05626972647312056e657374731a06766f6c61727922046e616d6522016b2801",
+    );
     let claims = SessionClaims {
         user: "u".to_owned(),
         generation: 3,
@@ -546,10 +559,29 @@ fn frames_have_their_bytes() {
         queued_us: 1,
         slowest_member: "w".to_owned(),
         sent_bytes: 6,
+        stages: None,
+        reader_us: 0,
     };
     assert_bytes(
-        &Frame::end(end),
+        &Frame::end(end.clone()),
         "121e08031001180a20142805300938802040024a04706c616e50015a01776006",
+    );
+    let timed = EndOfStream {
+        stages: Some(StageTimes {
+            queued_us: 1,
+            bind_us: 2,
+            index_us: 3,
+            read_us: 300,
+            compute_us: 5,
+            encode_us: 6,
+            wire_us: 7,
+        }),
+        reader_us: 8,
+        ..end
+    };
+    assert_bytes(
+        &Frame::end(timed),
+        "123108031001180a20142805300938802040024a04706c616e50015a017760066a0f08011002180320ac022805300638077008",
     );
 }
 

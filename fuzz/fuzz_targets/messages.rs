@@ -17,6 +17,7 @@ use volary_flight_proto::direct::{DirectTicket, Introduced, Introduction};
 use volary_flight_proto::fragment::{Fragment, Leaf, Parameter, Parameters};
 use volary_flight_proto::frame::Frame;
 use volary_flight_proto::ids::{ClusterId, QueryId, WriteId};
+use volary_flight_proto::lookup::LookupRequest;
 use volary_flight_proto::membership::{
     CheckAnswer, CheckRequest, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
 };
@@ -32,7 +33,7 @@ fuzz_target!(init: volary_fuzz::guard::start("messages", volary_fuzz::seeds::nod
     let Some((which, bytes)) = data.split_first() else {
         return;
     };
-    match which % 31 {
+    match which % 32 {
         0 => {
             if let Some(ticket) = check_round_trip::<FragmentTicket>(bytes) {
                 let _ids = (ticket.query_id(), ticket.fragment_id());
@@ -79,7 +80,8 @@ fuzz_target!(init: volary_fuzz::guard::start("messages", volary_fuzz::seeds::nod
         27 => _ = check_round_trip::<StorageState>(bytes),
         28 => _ = check_round_trip::<CheckRequest>(bytes),
         29 => _ = check_round_trip::<CheckAnswer>(bytes),
-        _ => check_error(bytes),
+        30 => check_error(bytes),
+        _ => _ = check_round_trip::<LookupRequest>(bytes),
     }
 });
 

@@ -117,7 +117,7 @@ impl Gateway {
         let env = memory::runtime_env(&config.memory, directory.path(), 0).expect("a directory");
         let address = SocketAddr::from(([127, 0, 0, 1], 7100));
         let (state, io) = (catalog.clone(), handles.io().clone());
-        let cluster = Cluster::new(&config, address, state, None, io);
+        let cluster = Cluster::new(&config, address, state, None, io, None);
         for (number, worker) in workers.into_iter().enumerate() {
             let request = JoinRequest {
                 address: worker.to_owned(),

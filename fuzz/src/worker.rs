@@ -38,6 +38,7 @@ use volary_worker::fragment::cache::FragmentCache;
 use volary_worker::fragment::environment::FragmentEnvironments;
 use volary_worker::fragment::running::RunningFragments;
 use volary_worker::history::History;
+use volary_worker::lookup::cache::LookupCache;
 use volary_worker::membership::Reporter;
 use volary_worker::service::WorkerService;
 use volary_worker::storage::Storage;
@@ -106,13 +107,19 @@ impl Worker {
         let storage = storage.expect("an empty directory opens");
         let data_dir = DataDir::open(&directory.path().join("node"), NodeRole::Worker);
         let data_dir = Arc::new(data_dir.expect("an empty directory"));
+        let runtime_env = memory::runtime_env(&config.memory, directory.path(), 1 << 20);
+        let runtime_env = runtime_env.expect("a directory");
         let context = Arc::new(WorkerContext {
             history: Arc::new(History::new(data_dir, storage.clone())),
             id: WorkerId(1),
             cluster_id: ClusterId::new(),
             storage,
-            runtime_env: memory::runtime_env(&config.memory, directory.path(), 1 << 20)
-                .expect("a directory"),
+            lookups: LookupCache::new(
+                config.lookup_bytes(),
+                config.memory.limit.bytes(),
+                &runtime_env.memory_pool,
+            ),
+            runtime_env,
             environments: FragmentEnvironments::new(config.execution.value_limit()),
             running_fragments: RunningFragments::default(),
             fragment_cache: FragmentCache::new(config.execution.kept_fragments.bytes()),

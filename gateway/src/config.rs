@@ -6,6 +6,8 @@ use std::time::Duration;
 
 /// Limits what clients send as streams and as many small writes.
 mod ingest;
+/// Limits streams of lookups.
+mod lookup;
 /// Limits temporary tables.
 mod temporary_tables;
 
@@ -22,6 +24,7 @@ use volary_node::size::MemorySize;
 use volary_node::{memory, secret, tls};
 
 pub use ingest::Ingest;
+pub use lookup::Lookup;
 pub use temporary_tables::TemporaryTables;
 pub use volary_planner::gather::config::{Gather, RelaySetting};
 
@@ -54,6 +57,8 @@ pub struct Config {
     pub load: Load,
     /// Limits for streams of batches and for small writes.
     pub ingest: Ingest,
+    /// Limits for streams of lookups.
+    pub lookup: Lookup,
     /// Limits for temporary tables.
     pub temporary_tables: TemporaryTables,
     /// Memory and spill space of queries.
@@ -204,6 +209,7 @@ impl Default for Config {
             gather: Gather::default(),
             load: Load::default(),
             ingest: Ingest::default(),
+            lookup: Lookup::default(),
             temporary_tables: TemporaryTables::default(),
             memory: memory::Config::default(),
         }
@@ -393,6 +399,7 @@ impl Config {
             )));
         }
         self.ingest.validate()?;
+        self.lookup.validate()?;
         self.temporary_tables.validate()?;
         self.tls.validate(NodeRole::Gateway)?;
         secret::check(NodeRole::Gateway, self.secret.as_deref(), self.listen)

@@ -21,6 +21,8 @@ pub mod flight_sql;
 pub mod load;
 /// Finds out who calls, by password or by the token of a session, and slows down callers who guess.
 pub mod login;
+/// Computes the answers to batches of keys.
+mod lookup;
 /// Shows the gateway to monitoring systems.
 pub mod observer;
 /// Starts, runs and stops the gateway.

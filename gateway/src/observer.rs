@@ -146,6 +146,15 @@ const DUPLICATES: Metric = Metric::counter(
     &[],
     "Batches of streams that were sent again and not applied again.",
 );
+const LOOKUP_STREAMS: Metric =
+    Metric::gauge("volary_lookup_streams", &[], "Open streams of lookups.");
+const LOOKUP_BATCHES: Metric = Metric::counter(
+    "volary_lookup_batches_total",
+    &[],
+    "Batches of keys that were looked up.",
+);
+const LOOKUP_KEYS: Metric =
+    Metric::counter("volary_lookup_keys_total", &[], "Keys that were looked up.");
 const SESSIONS: Metric = Metric::gauge("volary_sessions", &[], "Sessions that are kept.");
 const SESSIONS_LIMIT: Metric = Metric::gauge(
     "volary_sessions_limit",
@@ -203,6 +212,9 @@ pub const METRICS: &[Metric] = &[
     STREAMS,
     STREAM_BYTES,
     DUPLICATES,
+    LOOKUP_STREAMS,
+    LOOKUP_BATCHES,
+    LOOKUP_KEYS,
     SESSIONS,
     SESSIONS_LIMIT,
     LOGINS,
@@ -299,6 +311,13 @@ impl GatewayObserver {
         samples.counter(DUPLICATES, [], streams.duplicates());
     }
 
+    fn collect_lookups(&self, samples: &mut Samples) {
+        let lookups = self.engine.lookups();
+        samples.gauge(LOOKUP_STREAMS, [], lookups.open() as f64);
+        samples.counter(LOOKUP_BATCHES, [], lookups.batches());
+        samples.counter(LOOKUP_KEYS, [], lookups.keys());
+    }
+
     fn collect_clients(&self, samples: &mut Samples) {
         samples.gauge(SESSIONS, [], self.sessions.get() as f64);
         samples.gauge(SESSIONS_LIMIT, [], self.config.query.max_sessions as f64);
@@ -344,6 +363,7 @@ impl ObservedNode for GatewayObserver {
         self.collect_statements(samples);
         self.collect_writes(samples);
         self.collect_ingest(samples);
+        self.collect_lookups(samples);
         self.collect_clients(samples);
         self.collect_cluster(samples);
     }

@@ -13,6 +13,7 @@ use volary_flight_proto::seal::Sealer;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::data_dir::{Identity, NodeRole};
 use volary_node::disk::LocalDisk;
+use volary_node::in_process::InProcessNodes;
 use volary_node::listener::Listener;
 use volary_node::memory::end_largest_when_full;
 use volary_node::operations::ObservedNode;
@@ -46,17 +47,34 @@ impl Gateway {
     ///
     /// # Errors
     /// Returns the errors of the settings, the data directory, the catalog and the address.
+    pub fn start(config: Config, runtimes: Runtimes) -> BoxFuture<'static, Result<Self>> {
+        Self::start_beside(config, runtimes, None)
+    }
+
+    /// Starts a gateway as [`Self::start`] does. The gateway calls workers of its own process that
+    /// are on the list `in_process` without a connection.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::start`].
     // The future is boxed because other crates await it: without the box, each of them would
     // compile all of it again.
-    pub fn start(config: Config, runtimes: Runtimes) -> BoxFuture<'static, Result<Self>> {
+    pub fn start_beside(
+        config: Config,
+        runtimes: Runtimes,
+        in_process: Option<InProcessNodes>,
+    ) -> BoxFuture<'static, Result<Self>> {
         async move {
-            let start = Self::start_on_io(config, runtimes.clone());
+            let start = Self::start_on_io(config, runtimes.clone(), in_process);
             runtimes.on_io(start).await
         }
         .boxed()
     }
 
-    async fn start_on_io(config: Config, runtimes: Runtimes) -> Result<Self> {
+    async fn start_on_io(
+        config: Config,
+        runtimes: Runtimes,
+        in_process: Option<InProcessNodes>,
+    ) -> Result<Self> {
         config.validate()?;
         let data_dir = DataDir::open(&config.data_dir, NodeRole::Gateway)?;
         let listener = Listener::bind(config.listen)?;
@@ -78,7 +96,14 @@ impl Gateway {
         let catalog_of_producers = catalog.clone();
         let tls = Tls::load(NodeRole::Gateway, &config.tls)?;
         let io = runtimes.io().clone();
-        let cluster = Cluster::new(&config, address, catalog.clone(), tls.client(), io);
+        let cluster = Cluster::new(
+            &config,
+            address,
+            catalog.clone(),
+            tls.client(),
+            io,
+            in_process,
+        );
         let config = Arc::new(config);
         let engine = Arc::new(Engine::new(
             Arc::clone(&config),
@@ -97,6 +122,7 @@ impl Gateway {
             message_limit: config.query.message_limit(),
             tls: tls.server(),
             gate: Some(Arc::new(client_gate)),
+            in_process: None,
         };
         let statements = Arc::clone(engine.statements());
         let ended_sessions = Arc::clone(&engine).drop_abandoned_temporary_tables();

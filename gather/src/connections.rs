@@ -10,6 +10,7 @@ use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::seal::Sealer;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::channel::{ChannelOptions, Channels, NodeClient};
+use volary_node::in_process::InProcessNodes;
 use volary_node::node_header::NodeHeader;
 use volary_node::tls::ClientTls;
 
@@ -113,6 +114,19 @@ impl WorkerConnections {
             middle: channels(Window::Middle),
             wide: channels(Window::Wide),
             clients: Mutex::default(),
+        }
+    }
+
+    /// Calls workers of this process that are on the list without a connection.
+    #[must_use]
+    pub fn with_in_process(self, nodes: Option<InProcessNodes>) -> Self {
+        let [narrow, middle, wide] = [self.narrow, self.middle, self.wide]
+            .map(|channels| channels.with_in_process(nodes.clone()));
+        Self {
+            narrow,
+            middle,
+            wide,
+            clients: self.clients,
         }
     }
 

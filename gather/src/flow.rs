@@ -29,6 +29,8 @@ const MIN_BATCH_BYTES: usize = 8 << 10;
 pub struct FlowControl {
     /// How much a worker may send ahead in a stream.
     pub window: Window,
+    /// Number of streams of the gather.
+    pub streams: usize,
     /// Target size of a batch that a worker sends, in bytes.
     pub batch_bytes: usize,
     bytes_per_stream: usize,
@@ -73,6 +75,7 @@ impl FlowControl {
                 if bytes_per_stream <= per_stream && reserved.try_grow(needed_bytes).is_ok() {
                     return Ok(Self {
                         window,
+                        streams,
                         batch_bytes,
                         bytes_per_stream,
                         reserved: Mutex::new(reserved),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use volary_flight_proto::frame::EndOfStream;
 use volary_flight_proto::ids::WorkerId;
+use volary_flight_proto::stage_times::StageTimes;
 
 /// What a gather learned of one worker. If the stream was opened again, only the last attempt
 /// counts, except in `total`, `sent_bytes` and `retries`.
@@ -80,6 +81,25 @@ impl StreamReport {
         ];
         let slowest = parts.into_iter().max_by_key(|(time, _)| *time);
         slowest.map_or("nothing", |(_, part)| part)
+    }
+
+    /// Returns how long the stages of the worker took, and those of a relay's members. Returns
+    /// `None` if the stream was not read to its end, or if the worker does not measure its stages.
+    fn stage_times(&self) -> Option<StageTimes> {
+        let stages = self.end.as_ref()?.stages?;
+        let wire = StageTimes {
+            wire_us: micros(self.wire()?),
+            ..StageTimes::default()
+        };
+        Some(stages.plus(wire))
+    }
+
+    /// Returns how long the stream was opened and waited for while the worker itself did nothing
+    /// for it. Returns `None` if the stream was not read to its end.
+    fn wire(&self) -> Option<Duration> {
+        let end = self.end.as_ref()?;
+        let on_worker = Duration::from_micros(end.total_us.saturating_sub(end.reader_us));
+        Some((self.open + self.network).saturating_sub(on_worker))
     }
 
     /// Begins the report anew, because the same worker, or another replica, is asked again.
@@ -180,6 +200,15 @@ impl StreamReports {
         }
     }
 
+    /// Returns the sums of the workers' [stages](StreamReport::stage_times). Returns `None` if no
+    /// worker has told how long they took.
+    pub fn stage_times(&self) -> Option<StageTimes> {
+        let learned = self.0.lock();
+        let told = learned.workers.iter();
+        let told = told.filter_map(|report| report.lock().stage_times());
+        told.reduce(StageTimes::plus)
+    }
+
     /// Returns the sums over all workers, and details of the slowest one. A relay sends them at the
     /// end of its own stream.
     pub fn total(&self) -> EndOfStream {
@@ -192,6 +221,7 @@ impl StreamReports {
             slowest_member: slowest
                 .as_ref()
                 .map_or_else(String::new, |slowest| ReportLine(slowest).to_string()),
+            stages: self.stage_times(),
             ..EndOfStream::default()
         };
         let ends = all.iter().filter_map(|report| report.end.as_ref());
@@ -267,6 +297,8 @@ impl fmt::Display for Spreads<'_> {
         write_spread(f, "worker_compute", time, of_end(|end| end.compute_us))?;
         write_spread(f, "open", time, of(|report| micros(report.open)))?;
         write_spread(f, "network_wait", time, of(|report| micros(report.network)))?;
+        let wires = self.0.iter().filter_map(StreamReport::wire);
+        write_spread(f, "wire", time, wires.map(micros).collect())?;
         write_spread(f, "decode", time, of(|report| micros(report.decode)))?;
         write_spread(f, "total", time, of(|report| micros(report.total)))
     }
@@ -312,6 +344,18 @@ impl fmt::Display for ReportLine<'_> {
                 bytes(end.scanned_bytes),
                 end.segments,
             )?,
+        }
+        if let Some(stages) = report.stage_times() {
+            write!(
+                f,
+                " bind={} index={} read={} compute={} encode={} wire={}",
+                time(stages.bind_us),
+                time(stages.index_us),
+                time(stages.read_us),
+                time(stages.compute_us),
+                time(stages.encode_us),
+                time(stages.wire_us),
+            )?;
         }
         write!(f, " retries={}", report.retries)
     }
@@ -410,6 +454,46 @@ mod tests {
         assert_eq!(report(1, 10, 105, 110), "the network");
         let read_late = report(1, 100, 10, 110);
         assert_eq!(read_late, "its reader, which read others first");
+    }
+
+    #[test]
+    fn the_wire_is_what_is_waited_for_while_the_worker_does_nothing() {
+        let reports = StreamReports::default();
+        assert_eq!(reports.stage_times(), None);
+        let (first, second) = (reports.begin(WorkerId(1), 0), reports.begin(WorkerId(2), 3));
+        let ms = Duration::from_millis;
+        let end = |total_us: u64, reader_us: u64, stages: StageTimes| EndOfStream {
+            total_us,
+            reader_us,
+            stages: Some(stages),
+            ..EndOfStream::default()
+        };
+        // An older worker does not say how long its stages took.
+        first.lock().end = Some(EndOfStream::default());
+        assert_eq!(reports.stage_times(), None);
+        let read = StageTimes {
+            read_us: 4_000,
+            ..StageTimes::default()
+        };
+        first.lock().open = ms(2);
+        first.lock().network = ms(8);
+        first.lock().end = Some(end(9_000, 3_000, read));
+        let wire_us = |report: &Mutex<StreamReport>| report.lock().stage_times().unwrap().wire_us;
+        assert_eq!(wire_us(&first), 10_000 - (9_000 - 3_000));
+        // A stream that is read late is not waited for.
+        second.lock().network = ms(1);
+        let of_members = StageTimes {
+            wire_us: 500,
+            ..read
+        };
+        second.lock().end = Some(end(5_000, 0, of_members));
+        assert_eq!(wire_us(&second), 500);
+        let all = reports.stage_times().unwrap();
+        assert_eq!((all.read_us, all.wire_us), (8_000, 4_500));
+        assert_eq!(reports.total().stages, Some(all));
+        let text = reports.to_string();
+        assert!(text.contains(" wire=0.00ms/4.00ms/4.00ms "), "{text}");
+        assert!(text.contains(" read=4.00ms compute=0.00ms "), "{text}");
     }
 
     #[test]

@@ -13,13 +13,14 @@ use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::time::{sleep, timeout};
-use tonic::Streaming;
+use tonic::{Request, Streaming};
 use volary_flight_proto::fragment::ScanShards;
 use volary_flight_proto::frame::{EndOfStream, Frame, RowsByBucket, frame};
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::seal::Purpose;
 use volary_flight_proto::ticket::{FragmentTicket, Member};
 use volary_flight_proto::{Error, ErrorCode, Result};
+use volary_node::channel::OneOfMany;
 use volary_node::traces;
 
 use crate::connections::worker_error;
@@ -272,8 +273,12 @@ impl StreamReader {
         let mut client = self.request.peers.client(self.worker, window)?;
         let ticket = self.ticket(form)?;
         self.report.lock().sent_bytes += ticket.len() as u64;
+        let mut request = Request::new(Ticket { ticket });
+        if self.request.flow.streams > 1 {
+            request.extensions_mut().insert(OneOfMany);
+        }
         // The future is boxed because it is large, and needed only until the stream is open.
-        let opening = Box::pin(async move { client.do_get(Ticket { ticket }).await });
+        let opening = Box::pin(async move { client.do_get(request).await });
         let response = self.with_timeout(opening, "opened no stream").await?;
         self.messages = Some(response.map_err(worker_error)?.into_inner());
         self.ticket_form = form;

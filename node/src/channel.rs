@@ -1,22 +1,22 @@
 //! Each [`Channels`] has one connection per address. It makes a connection at the first call, makes
-//! it again after a loss, and shares it among all calls: HTTP/2 carries many streams.
+//! it again after a loss, and shares it among all calls: HTTP/2 carries many streams. A node of the
+//! same process can be called without a connection.
+
+/// Waits for the beginning of an answer, and carries the rest of it.
+mod pending_call;
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arrow_flight::flight_service_client::FlightServiceClient;
 use futures::future::BoxFuture;
-use futures::ready;
-use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::TokioTimer;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tonic::ConnectError;
 use tonic::body::Body;
@@ -24,9 +24,12 @@ use tonic::codegen::http::{Request, Response, Uri};
 use tower::{BoxError, Service};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use crate::in_process::InProcessNodes;
 use crate::node_header::NodeHeader;
 use crate::stream::NodeStream;
 use crate::tls::ClientTls;
+
+pub use pending_call::{AnswerBody, PendingCall};
 
 /// Idle time before a connection is probed by TCP, and interval of HTTP/2 pings while a call is
 /// open.
@@ -42,21 +45,27 @@ const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
 /// A Flight client of a node.
 pub type NodeClient = FlightServiceClient<Transport>;
 
+/// Marks a call that is made at the same time as others, as an extension of its request. A node of
+/// this process then answers it in a task of its own, so that the answers are made in parallel.
+#[derive(Debug, Clone, Copy)]
+pub struct OneOfMany;
+
 /// Carries the calls of a client. tonic's own channel has a queue in front of each connection,
 /// which takes 11 KiB of memory.
 ///
-/// Each call begins on the I/O runtime. A call that finds no connection makes one, also for all
-/// other calls that wait for it meanwhile. If the caller's own task made the connection, the other
-/// calls would wait while the caller does not poll its call.
+/// Each call over a connection begins on the I/O runtime. A call that finds no connection makes
+/// one, also for all other calls that wait for it meanwhile. If the caller's own task made the
+/// connection, the other calls would wait while the caller does not poll its call.
 #[derive(Debug, Clone)]
 pub struct Transport {
     client: Client<Connector, Body>,
     node_header: Option<Arc<NodeHeader>>,
+    in_process: Option<InProcessNodes>,
     io: Handle,
 }
 
 impl Service<Request<Body>> for Transport {
-    type Response = Response<Incoming>;
+    type Response = Response<AnswerBody>;
     type Error = BoxError;
     type Future = PendingCall;
 
@@ -68,28 +77,16 @@ impl Service<Request<Body>> for Transport {
         if let Some(header) = &self.node_header {
             header.add_to(request.headers_mut());
         }
-        PendingCall(self.io.spawn(self.client.request(request)))
-    }
-}
-
-/// A call that waits for the beginning of its answer. Dropping it ends the call.
-#[derive(Debug)]
-pub struct PendingCall(JoinHandle<std::result::Result<Response<Incoming>, legacy::Error>>);
-
-impl Future for PendingCall {
-    type Output = std::result::Result<Response<Incoming>, BoxError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(match ready!(Pin::new(&mut self.0).poll(cx)) {
-            Ok(answered) => answered.map_err(Into::into),
-            Err(stopped) => Err(stopped.into()),
-        })
-    }
-}
-
-impl Drop for PendingCall {
-    fn drop(&mut self) {
-        self.0.abort();
+        let address = request.uri().authority();
+        let nodes = self.in_process.as_ref();
+        let node = nodes.and_then(|nodes| nodes.at(address?.as_str()));
+        match node {
+            Some(node) if request.extensions().get::<OneOfMany>().is_some() => {
+                PendingCall::in_task(self.io.spawn(node.call(request)))
+            }
+            Some(node) => PendingCall::in_process(node.call(request)),
+            None => PendingCall::over_connection(self.io.spawn(self.client.request(request))),
+        }
     }
 }
 
@@ -161,10 +158,18 @@ impl Channels {
             transport: Transport {
                 client,
                 node_header: options.node_header.clone(),
+                in_process: None,
                 io: io.clone(),
             },
             max_message_bytes: options.max_message_bytes,
         }
+    }
+
+    /// Makes calls to these nodes without a connection.
+    #[must_use]
+    pub fn with_in_process(mut self, nodes: Option<InProcessNodes>) -> Self {
+        self.transport.in_process = nodes;
+        self
     }
 
     /// Returns a client of the node at `address` (`host:port`).

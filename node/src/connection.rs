@@ -21,6 +21,7 @@ use tower::Service;
 
 use crate::any_service::AnyService;
 use crate::gate::{Gate, admit_request};
+use crate::in_process::InProcessNodes;
 use crate::limited_connection::LimitedConnection;
 use crate::message_limit::MessageLimit;
 use crate::reset::fail_on_reset;
@@ -55,6 +56,9 @@ pub struct Entrance {
     /// Decides which calls are let in. With `None`, all calls are let in, because each message
     /// shows by itself who has sent it.
     pub gate: Option<Arc<dyn Gate>>,
+    /// The list that the node is on while it serves, so that other nodes of its process can call it
+    /// without a connection. With `None`, it is called over connections only.
+    pub in_process: Option<InProcessNodes>,
 }
 
 impl Entrance {
@@ -64,6 +68,7 @@ impl Entrance {
             message_limit: limit,
             tls: None,
             gate: None,
+            in_process: None,
         }
     }
 }

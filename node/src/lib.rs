@@ -31,6 +31,8 @@ pub mod flight;
 pub mod gate;
 /// Frees what a stream holds before its reader sees the end.
 pub mod held_stream;
+/// Calls nodes of the same process without a connection.
+pub mod in_process;
 /// Ends the process at named points, for tests of crashes.
 pub mod kill_point;
 /// Reads the bytes of a connection only as far as its calls allow.

@@ -9,12 +9,15 @@ use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 pub use cpu_stream::{CpuItems, CpuStream};
 pub use plan::{PlanOwner, RunningPlan};
+pub(crate) use start_here::panic_error;
 pub use start_here::{SHORT_WORK_BYTES, continue_on_cpu};
 pub use turns::check_awaited;
 use turns::{PermittedFuture, UserPermits, Work};
 
 /// Computes streams on the CPU runtime whose items are read elsewhere.
 mod cpu_stream;
+/// Computes a short stream on the thread that reads it.
+mod here_stream;
 /// Represents a plan that runs: its owner, and the handle with which others end it.
 mod plan;
 /// Runs short work on the thread that has received it.

@@ -102,6 +102,8 @@ impl Drop for RunningServer {
 
 /// Serves until `shutdown` completes, then stops accepting connections and waits until open calls
 /// have ended. Dropping the future breaks open calls off. Must be called within the I/O runtime.
+/// Nodes of the same process can call the service without a connection if the entrance has a list
+/// of such nodes.
 ///
 /// tonic's server is not used. It ends calls at the client's timeout by itself: with an error that
 /// is not ours, and even if what the call has written is about to become visible. It would also use
@@ -121,6 +123,11 @@ pub async fn serve(
         // The node has already chosen the size of the messages that it sends.
         .max_encoding_message_size(usize::MAX);
     let stopping = CancellationToken::new();
+    let listed = entrance.in_process.as_ref().map(|nodes| {
+        let service = service.clone();
+        let (gate, limit) = (entrance.gate.clone(), entrance.message_limit);
+        nodes.list(listener.address(), service, gate, limit, Handle::current())
+    });
     let connections = ConnectionServer::new(service, entrance, stopping.clone());
     let mut open = JoinSet::new();
     {
@@ -139,7 +146,14 @@ pub async fn serve(
                 Some(_) = open.join_next() => {}
             }
         }
+        // From here on, a call finds no listed node, and soon no listener either.
+        if let Some(listed) = &listed {
+            listed.unlist();
+        }
     }
     stopping.cancel();
     while open.join_next().await.is_some() {}
+    if let Some(listed) = &listed {
+        listed.wait_until_idle().await;
+    }
 }

@@ -27,11 +27,16 @@ pub fn schema() -> SchemaRef {
     ]))
 }
 
-/// Returns a plan whose rows show the plans of a statement.
+/// Returns a plan whose rows show the plans of a statement. `generic_plan` says whether the
+/// statement uses a generic plan.
 ///
 /// # Errors
 /// The errors of planning.
-pub async fn explain(state: &SessionState, explain: &Explain) -> Result<Arc<dyn ExecutionPlan>> {
+pub async fn explain(
+    state: &SessionState,
+    explain: &Explain,
+    generic_plan: Option<&str>,
+) -> Result<Arc<dyn ExecutionPlan>> {
     if explain.explain_format != ExplainFormat::Indent {
         return Err(Error::invalid(
             "EXPLAIN has only one format; leave FORMAT out",
@@ -49,6 +54,8 @@ pub async fn explain(state: &SessionState, explain: &Explain) -> Result<Arc<dyn 
         PlanType::FinalLogicalPlan.to_string(),
         logical.display_indent().to_string(),
     ));
+    rows.extend(generic_plan.map(|text| ("generic_plan".to_owned(), text.to_owned())));
+    // Whoever reads only one row reads the last one.
     let physical = state.create_physical_plan(&explain.plan).await?;
     rows.push((PlanType::FinalPhysicalPlan.to_string(), render(&physical)));
     Ok(MemorySourceConfig::try_new_exec(

@@ -86,3 +86,5 @@ pub mod time_arithmetic;
 mod time_types;
 /// Makes the units agree in comparisons of times.
 pub mod time_units;
+/// Tests whether a value is one of a long list of constants.
+pub mod value_list;

@@ -9,7 +9,8 @@ use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator};
 
 use crate::fragment::ShardSelection;
 use crate::key_reference::type_of_key;
-use volary_catalog::shard_key::{NULL_SHARD, hash_agrees, shard_of_scalar};
+use crate::value_list::ValueList;
+use volary_catalog::shard_key::{NULL_SHARD, hash_agrees, shard_of_scalar, shards_of};
 
 /// The shard key of a table.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +49,7 @@ impl ShardKey<'_> {
                 .iter()
                 .map(|item| self.select_equal(expr, item))
                 .fold(ShardSelection::none(), ShardSelection::or),
+            Expr::ScalarFunction(_) => self.select_listed(filter),
             Expr::IsNull(inner) if self.key_type_of(inner).is_some() => {
                 shards_with_null_keys(inner)
             }
@@ -63,6 +65,22 @@ impl ShardKey<'_> {
             Some((_, value)) if value.is_null() => ShardSelection::none(),
             Some((key_type, value)) => self.select_value(&key_type, value),
             None => ShardSelection::All,
+        }
+    }
+
+    /// Returns the shards of the values of a list that the key is compared with.
+    fn select_listed(self, call: &Expr) -> ShardSelection {
+        let Some((values, key)) = ValueList::of_call(call) else {
+            return ShardSelection::All;
+        };
+        match self.key_type_of(key) {
+            Some(key_type) if hash_agrees(values.data_type(), &key_type) => {
+                match shards_of(values, self.shards) {
+                    Ok(shards) => ShardSelection::Some(shards.into_iter().collect()),
+                    Err(_) => ShardSelection::All,
+                }
+            }
+            _ => ShardSelection::All,
         }
     }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import protobuf as pb
 import pyarrow as pa
 from grpc import StatusCode
+from key_stream import lookup_command
 from processes import until
 from pyarrow import flight
 from raw_flight import OK, Node, action, command, descriptor, path, ticket, upload
@@ -214,6 +215,8 @@ def _exchanges(made: Made) -> Iterator[tuple[str, Call]]:
             Call("DoExchange", upload(described), OK, DENIED, DENIED, shows=VALUE, covers=(name,)),
         )
     yield "DoExchange of parts", Call("DoExchange", upload(queries["SQL"]), OK, DENIED, DENIED, headers=DIRECT)
+    lookup = upload(descriptor(lookup_command(TABLE)), pa.record_batch({"k": pa.array([7], pa.int64())}))
+    yield "DoExchange of keys", Call("DoExchange", lookup, OK, DENIED, DENIED, shows=VALUE)
     for name, messages in _writes().items():
         yield f"DoExchange of {name}", Call("DoExchange", messages, OK, DENIED, DENIED, covers=(name,))
     for name, message in METADATA.items():

@@ -27,6 +27,8 @@ TABLES = {
     "floor",
     "relays",
     "point",
+    "lookups",
+    "point_load",
     "groups",
     "slow_client",
     "concurrency",
@@ -43,11 +45,15 @@ TABLES = {
 # before anything is merged.
 MAY_BE_ZERO = {
     "failures",
+    "server_ms",
+    "generator_ms",
     "read_ms",
     "plan_kib",
     "growth_mib",
     "bytes_per_group",
     "disk_flushes_per_statement",
+    "server_cpu_ms_per_batch",
+    "server_cpu_us_per_key",
     "segments",
     "log_rows",
     "logged_mib",
@@ -151,6 +157,12 @@ def test_no_question_of_many_clients_fails(all_tables: Run) -> None:
     for variant in [*variants(results, "concurrency").values(), *variants(results, "observed").values()]:
         assert set(variant["samples"]["failures"]) == {0}
         assert {"point_p50_ms", "group_by_p99_ms", "join_p99_ms"} <= variant["samples"].keys()
+
+
+def test_the_load_of_point_queries_is_compared_with_a_stub(all_tables: Run) -> None:
+    load = variants(all_tables.results, "point_load")
+    assert load["Volary"]["baseline"] == "stub"
+    assert {"queries_per_s", "server_ms", "generator_ms", "p50_ms"} <= load["stub"]["samples"].keys()
 
 
 def test_writes_are_compared_with_the_raw_costs_and_with_postgresql(all_tables: Run) -> None:

@@ -400,7 +400,10 @@ def test_explain_shows_fragments_and_why_they_end(connection, birds):
     assert "ends because rows of several shards meet by another key than the shard key" in above
 
 
-MEASURED = ["rows", "bytes", "scanned_rows", "worker_time", "worker_compute", "open", "network_wait", "decode", "total"]
+MEASURED = [
+    *("rows", "bytes", "scanned_rows", "worker_time", "worker_compute"),
+    *("open", "network_wait", "wire", "decode", "total"),
+]
 UNITS = {"": 1, "ms": 1, " B": 1, " KiB": 2**10, " MiB": 2**20}
 
 
@@ -456,7 +459,7 @@ def test_explain_analyze_says_what_each_worker_did(connection, empty_table):
         for size, arrived in zip(spread["bytes"], sent, strict=True):
             assert 16 * arrived <= size <= 17 * arrived + 2_000, (spread, arrived)
         # The parts of the gateway's work for a worker add up to no more than the worker's time, except for rounding.
-        for part in ("open", "network_wait", "decode"):
+        for part in ("open", "network_wait", "wire", "decode"):
             assert all(part <= whole + 0.02 for part, whole in zip(spread[part], spread["total"], strict=True)), part
         assert all(spread[part][0] > 0 for part in ("open", "worker_time", "total"))
         scanned, files, size = held[slowest["worker"]]
@@ -479,7 +482,7 @@ def test_explain_analyze_tells_of_workers_that_were_not_read_to_the_end(connecti
 
 def test_explain_verbose_and_analyze_verbose_show_more(connection, birds):
     kinds = [kind for kind, _ in rows(connection, f"EXPLAIN VERBOSE SELECT * FROM {birds} WHERE k = 1")]
-    assert kinds == ["initial_logical_plan", "logical_plan", "physical_plan"]
+    assert kinds == ["initial_logical_plan", "logical_plan", "generic_plan", "physical_plan"]
     shown = rows(connection, f"EXPLAIN ANALYZE VERBOSE SELECT name, sum(price) FROM {birds} GROUP BY name")
     assert shown[0][0] == "Plan with Metrics"
     assert re.fullmatch(r"fragment of worker w[123] \(the slowest\)", shown[1][0])

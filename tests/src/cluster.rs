@@ -272,13 +272,15 @@ pub struct TestClusters {
 
 impl TestClusters {
     /// Starts one cluster for each number of workers. Their answers are compared with `reference`.
+    /// In every other cluster, the gateway calls the workers over connections.
     ///
     /// # Errors
     /// Returns the errors of the nodes.
     pub async fn start(reference: DataFusionReference, workers: &[usize]) -> Result<Self> {
         let mut clusters = Vec::new();
-        for workers in workers {
-            clusters.push(TestCluster::start(*workers).await?);
+        for (position, workers) in workers.iter().enumerate() {
+            let calls = |options: &mut LocalOptions| options.in_process_calls = position % 2 == 0;
+            clusters.push(TestCluster::start_with(*workers, calls).await?);
         }
         Ok(Self {
             reference,

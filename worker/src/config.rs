@@ -45,6 +45,8 @@ pub struct Config {
     pub execution: ExecutionConfig,
     /// Format and checks of segments.
     pub storage: StorageConfig,
+    /// Columns that stay decoded for fragments that ask for rows by key.
+    pub lookup: LookupConfig,
     /// Memory and spill space of fragments and writes.
     pub memory: memory::Config,
 }
@@ -93,6 +95,20 @@ pub struct ExecutionConfig {
     /// large values from small ones: `repeat`, `lpad`, `||`, `range` and others. Together, the
     /// values for one batch of rows may take four times this size.
     pub max_value: MemorySize,
+}
+
+/// Settings for fragments that ask for rows by key, such as those of point queries, of IN lists and
+/// of joins with few keys.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LookupConfig {
+    /// Memory for columns that stay decoded, so that rows are found by key without reading
+    /// segments. It is a part of `worker.memory.limit`. A row takes as many bytes as its decoded
+    /// values: for example 32 bytes for a key and three other numbers of 8 bytes each. The columns
+    /// that were not used for the longest time are forgotten first. With a size that has no room
+    /// for a column, such as `1KiB`, nothing stays decoded. Default: a fifth of
+    /// `worker.memory.limit`.
+    pub memory: Option<MemorySize>,
 }
 
 /// Settings for segments.
@@ -144,6 +160,9 @@ pub const CLIENTS_UNFINISHED_BYTES: usize = 4 * TICKET_BYTES;
 /// Time after which the worker ends a client's part of a result if the client reads no rows of it.
 pub const CLIENT_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// Part of `worker.memory.limit` that columns may take which stay decoded: one in this number.
+const DEFAULT_LOOKUP_SHARE: usize = 5;
+
 /// Scheme in the URI of a gateway that serves TLS.
 const TLS_SCHEME: &str = "grpc+tls://";
 
@@ -160,6 +179,7 @@ impl Default for Config {
             clients: ClientsConfig::default(),
             execution: ExecutionConfig::default(),
             storage: StorageConfig::default(),
+            lookup: LookupConfig::default(),
             memory: memory::Config::default(),
         }
     }
@@ -226,6 +246,13 @@ impl Config {
             bytes: self.execution.max_message.bytes(),
             setting: "worker.execution.max_message",
         }
+    }
+
+    /// Returns the memory for columns that stay decoded, in bytes.
+    pub fn lookup_bytes(&self) -> usize {
+        let limit = self.memory.limit.bytes();
+        let chosen = self.lookup.memory.map(MemorySize::bytes);
+        chosen.unwrap_or(limit / DEFAULT_LOOKUP_SHARE).min(limit)
     }
 
     /// Returns the `host:port` of the gateway to join.

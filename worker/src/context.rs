@@ -14,6 +14,7 @@ use crate::fragment::cache::FragmentCache;
 use crate::fragment::environment::FragmentEnvironments;
 use crate::fragment::running::RunningFragments;
 use crate::history::History;
+use crate::lookup::cache::LookupCache;
 use crate::storage::Storage;
 use crate::totals::WorkerTotals;
 
@@ -38,6 +39,8 @@ pub struct WorkerContext {
     pub running_fragments: RunningFragments,
     /// Cache of fragments that came with earlier tickets.
     pub fragment_cache: FragmentCache,
+    /// Columns that stay decoded for fragments that ask for rows by key.
+    pub lookups: LookupCache,
     /// The runtimes on which work runs.
     pub runtimes: Runtimes,
     /// Opens what gateways and relays sealed, and seals the worker's own messages to other nodes.
@@ -77,11 +80,7 @@ impl WorkerContext {
         if cluster_id != self.cluster_id.to_string() {
             return Err(self.wrong_addressee(worker_id, &format!("cluster {cluster_id}")));
         }
-        if worker_id != self.id.0 {
-            let here = format!("cluster {}", self.cluster_id);
-            return Err(self.wrong_addressee(worker_id, &here));
-        }
-        Ok(())
+        self.check_worker(worker_id)
     }
 
     /// Refuses a ticket that is for another node. A ticket contains only the
@@ -94,7 +93,15 @@ impl WorkerContext {
         if cluster != self.cluster_id.short() {
             return Err(self.wrong_addressee(worker_id, "another cluster"));
         }
-        self.check_addressee(&self.cluster_id.to_string(), worker_id)
+        self.check_worker(worker_id)
+    }
+
+    fn check_worker(&self, worker_id: u64) -> Result<()> {
+        if worker_id == self.id.0 {
+            return Ok(());
+        }
+        let here = format!("cluster {}", self.cluster_id);
+        Err(self.wrong_addressee(worker_id, &here))
     }
 
     fn wrong_addressee(&self, worker_id: u64, cluster: &str) -> Error {

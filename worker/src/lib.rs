@@ -30,6 +30,8 @@ mod gate;
 pub mod history;
 /// Keeps frames of rows in files, each of which is durable with one sync.
 mod log;
+/// Answers fragments that ask for rows by key from decoded columns.
+pub mod lookup;
 /// Keeps the worker's place in its cluster: joins a gateway, and reports to the gateways that ask.
 pub mod membership;
 /// Shows the worker to monitoring systems.

@@ -45,6 +45,31 @@ const SENT_BYTES: Metric = Metric::counter(
     &["node"],
     "Bytes of rows that fragments have sent, as encoded.",
 );
+const KEYED_FRAGMENTS: Metric = Metric::counter(
+    "volary_keyed_fragments_total",
+    &["node", "outcome"],
+    "Fragments that asked for rows by key, by outcome: `answered` from decoded columns, `cold` if the rows were not worth decoding yet, `unfit` if they could not be looked up. Fragments that are not answered run like all others.",
+);
+const LOOKED_UP_KEYS: Metric = Metric::counter(
+    "volary_looked_up_keys_total",
+    &["node"],
+    "Keys that were looked up in decoded columns.",
+);
+const LOOKUP_COLUMNS: Metric = Metric::counter(
+    "volary_lookup_columns_total",
+    &["node", "outcome"],
+    "Columns of row groups that lookups needed, by outcome: `hit` if they were still decoded, `miss` if they were decoded then.",
+);
+const LOOKUP_BYTES: Metric = Metric::gauge(
+    "volary_lookup_held_bytes",
+    &["node"],
+    "Memory of the columns that stay decoded.",
+);
+const LOOKUP_LIMIT: Metric = Metric::gauge(
+    "volary_lookup_limit_bytes",
+    &["node"],
+    "Memory that columns may take which stay decoded (`worker.lookup.memory`).",
+);
 const RECEIVED_ROWS: Metric = Metric::counter(
     "volary_received_rows_total",
     &["node"],
@@ -146,6 +171,11 @@ pub const METRICS: &[Metric] = &[
     FRAGMENTS_LIMIT,
     SENT_ROWS,
     SENT_BYTES,
+    KEYED_FRAGMENTS,
+    LOOKED_UP_KEYS,
+    LOOKUP_COLUMNS,
+    LOOKUP_BYTES,
+    LOOKUP_LIMIT,
     RECEIVED_ROWS,
     RECEIVED_BYTES,
     SHARDS,
@@ -216,7 +246,7 @@ impl ObservedNode for WorkerObserver {
     fn collect(&self, samples: &mut Samples) {
         let (context, node) = (&self.context, self.name());
         let labels = || [("node", node.clone())];
-        let reserved = context.runtime_env.memory_pool.reserved();
+        let reserved = context.lookups.reserved_by_others();
         self.resources.collect(&node, reserved, samples);
         context.gather_totals.collect(&node, samples);
         let limit = context.config.execution.max_running;
@@ -234,6 +264,22 @@ impl ObservedNode for WorkerObserver {
         samples.histogram(FRAGMENT_DURATION, labels(), &context.totals.durations);
         samples.counter(SENT_ROWS, labels(), context.totals.sent.rows());
         samples.counter(SENT_BYTES, labels(), context.totals.sent.bytes());
+        let lookups = &context.lookups.totals;
+        for (metric, outcome, counter) in [
+            (KEYED_FRAGMENTS, "answered", &lookups.answered),
+            (KEYED_FRAGMENTS, "cold", &lookups.cold),
+            (KEYED_FRAGMENTS, "unfit", &lookups.unfit),
+            (LOOKUP_COLUMNS, "hit", &lookups.hits),
+            (LOOKUP_COLUMNS, "miss", &lookups.misses),
+        ] {
+            let [node] = labels();
+            let labels = [node, ("outcome", outcome.to_owned())];
+            samples.counter(metric, labels, counter.get());
+        }
+        samples.counter(LOOKED_UP_KEYS, labels(), lookups.keys.get());
+        samples.gauge(LOOKUP_BYTES, labels(), context.lookups.held_bytes() as f64);
+        let budget = context.lookups.budget_bytes();
+        samples.gauge(LOOKUP_LIMIT, labels(), budget as f64);
         samples.counter(RECEIVED_ROWS, labels(), context.totals.received.rows());
         samples.counter(RECEIVED_BYTES, labels(), context.totals.received.bytes());
         let stored = context.storage.totals();

@@ -15,6 +15,7 @@ use volary_node::admission::Admission;
 use volary_node::data_dir::NodeRole;
 use volary_node::disk::LocalDisk;
 use volary_node::flight::FlightAdapter;
+use volary_node::in_process::InProcessNodes;
 use volary_node::listener::Listener;
 use volary_node::memory::end_largest_when_full;
 use volary_node::message_budget::MessageBudget;
@@ -35,6 +36,7 @@ use crate::fragment::relay::STREAM_WINDOW_BYTES;
 use crate::fragment::running::RunningFragments;
 use crate::gate::WorkerGate;
 use crate::history::History;
+use crate::lookup::cache::LookupCache;
 use crate::membership::{self, Reporter};
 use crate::observer::WorkerObserver;
 use crate::scrub::scrub;
@@ -68,14 +70,31 @@ impl Worker {
     /// Returns the errors of the settings, the data directory and the address, and the refusal of a
     /// gateway.
     pub fn start(config: Config, runtimes: Runtimes) -> BoxFuture<'static, Result<Self>> {
+        Self::start_beside(config, runtimes, None)
+    }
+
+    /// Starts a worker as [`Self::start`] does. While the worker serves, it is on the list
+    /// `in_process`, so that a gateway of its own process can call it without a connection.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::start`].
+    pub fn start_beside(
+        config: Config,
+        runtimes: Runtimes,
+        in_process: Option<InProcessNodes>,
+    ) -> BoxFuture<'static, Result<Self>> {
         async move {
-            let start = Self::start_on_io(config, runtimes.clone());
+            let start = Self::start_on_io(config, runtimes.clone(), in_process);
             runtimes.on_io(start).await
         }
         .boxed()
     }
 
-    async fn start_on_io(config: Config, runtimes: Runtimes) -> Result<Self> {
+    async fn start_on_io(
+        config: Config,
+        runtimes: Runtimes,
+        in_process: Option<InProcessNodes>,
+    ) -> Result<Self> {
         config.validate()?;
         let data_dir = Arc::new(DataDir::open(&config.data_dir, NodeRole::Worker)?);
         let listener = Listener::bind(config.listen)?;
@@ -114,6 +133,11 @@ impl Worker {
             gather_totals: GatherTotals::default(),
             storage,
             history: Arc::new(history),
+            lookups: LookupCache::new(
+                config.lookup_bytes(),
+                config.memory.limit.bytes(),
+                &runtime_env.memory_pool,
+            ),
             runtime_env,
             environments: FragmentEnvironments::new(config.execution.value_limit()),
             running_fragments: RunningFragments::default(),
@@ -149,6 +173,7 @@ impl Worker {
                     clients.clone(),
                     unfinished.clone(),
                 ))),
+                in_process,
             },
             Arc::clone(&shared_resources),
             io,
@@ -163,6 +188,7 @@ impl Worker {
                 message_limit: limit,
                 tls: tls.server_of_clients(),
                 gate: Some(Arc::new(gate)),
+                in_process: None,
             };
             let service = ClientService::new(clients);
             RunningServer::start(

@@ -102,7 +102,9 @@ impl WorkerService {
             .map_err(|status| limit.explain(status))?
             .ok_or_else(|| Error::invalid("the write has sent no message"))?;
         let request = self.accept_write_request(&first)?;
+        // A gateway of the same process may call from within a span of its own.
         let span = tracing::info_span!(
+            parent: None,
             "write",
             query_id = %request.query_id,
             write_id = request.write_id,

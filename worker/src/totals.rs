@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use arrow_flight::FlightData;
 use futures::{Stream, StreamExt};
+use prost::Message;
 use tonic::Status;
+use volary_flight_proto::frame::{Frame, frame};
 use volary_flight_proto::{Error, ErrorCode};
 use volary_node::metrics::{Counter, Histogram, OutcomeCounts, RowCounts, duration_histogram};
 
@@ -135,16 +137,31 @@ where
         let next = ready!(self.messages.poll_next_unpin(cx));
         match &next {
             None => self.note_end(None),
-            Some(Ok(message)) => self.totals.sent.add_message(message),
+            Some(Ok(message)) => {
+                self.totals.sent.add_message(message);
+                // A reader need not read further than the end frame.
+                if is_end(message) {
+                    self.note_end(None);
+                }
+            }
             Some(Err(status)) => self.note_end(Some(Error::from(status.clone()).code())),
         }
         Poll::Ready(next)
     }
 }
 
+fn is_end(message: &FlightData) -> bool {
+    // The end frame comes without rows.
+    message.data_header.is_empty()
+        && !message.app_metadata.is_empty()
+        && Frame::decode(message.app_metadata.clone())
+            .is_ok_and(|frame| matches!(frame.kind, Some(frame::Kind::End(_))))
+}
+
 #[cfg(test)]
 mod tests {
     use futures::stream;
+    use volary_flight_proto::frame::EndOfStream;
 
     use super::*;
 
@@ -162,22 +179,36 @@ mod tests {
                 ..FlightData::default()
             })
         };
+        let end = || {
+            Ok(FlightData {
+                app_metadata: Frame::end(EndOfStream::default()).to_bytes(),
+                ..FlightData::default()
+            })
+        };
         let failure = || Err(Status::from(Error::new(ErrorCode::DataLoss, "damaged")));
+        // A reader may read up to the end of the stream, or only up to the end frame.
         let ends = [
-            (vec![message(), message()], true),
-            (vec![message(), failure()], true),
-            (vec![message()], false),
+            (vec![message(), message()], 3),
+            (vec![message(), end()], 2),
+            (vec![message(), failure()], 3),
+            (vec![message()], 0),
         ];
-        for (messages, is_read) in ends {
+        for (messages, reads) in ends {
             let messages = stream::iter(messages);
             let mut messages = CountedMessages::new(messages, FragmentKind::Shards, &totals);
-            while is_read && messages.next().await.is_some() {}
+            for _ in 0..reads {
+                drop(messages.next().await);
+            }
         }
-        let one = |name: &str| (name.to_owned(), 1);
+        let counts = |name: &str, count| (name.to_owned(), count);
         assert_eq!(
             counted(&totals),
-            [one("ok"), one("cancelled"), one("data_loss")]
+            [
+                counts("ok", 2),
+                counts("cancelled", 1),
+                counts("data_loss", 1)
+            ]
         );
-        assert_eq!(totals.sent.bytes(), 21);
+        assert_eq!(totals.sent.bytes(), 28);
     }
 }

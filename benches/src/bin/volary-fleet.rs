@@ -10,7 +10,10 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines, Stdin};
 use volary_benches::allocations;
 use volary_benches::fleet::host::{self, HostOptions};
 use volary_benches::fleet::{ALLOCATED, Fleet, FleetOptions};
+use volary_benches::postgres::hosted::{self, HostedOptions};
 use volary_benches::reading::process::{self, ReaderOptions};
+use volary_benches::stub::driver::process::Listening;
+use volary_benches::stub::driver::{DriverStubOptions, DriverStubs};
 use volary_benches::stub::{StubOptions, Stubs};
 use volary_cli::settings::{Layers, Settings, process_environment};
 use volary_cli::signals::StopSignals;
@@ -36,6 +39,11 @@ enum Command {
     /// Runs stubs in one process. They stand in for workers, and send messages that were encoded
     /// beforehand.
     Stubs(StubOptions),
+    /// Runs stubs for drivers in one process. They stand in for a gateway, and answer as it has
+    /// answered the first time.
+    DriverStub(DriverStubOptions),
+    /// Runs an instance of PostgreSQL, if it is installed. Its data is deleted at the end.
+    Postgres(HostedOptions),
     /// Reads from stubs as often as its standard input says, and prints what that took.
     Read(ReaderOptions),
 }
@@ -71,6 +79,8 @@ fn main() -> Result<()> {
         Command::Gateway(args) => serve(|runtimes| run_gateway(args, runtimes)),
         Command::Host(options) => serve(|runtimes| run_host(options, runtimes)),
         Command::Stubs(options) => serve(|_| run_stubs(options)),
+        Command::DriverStub(options) => serve(|_| run_driver_stubs(options)),
+        Command::Postgres(options) => serve(|_| run_postgres(options)),
         Command::Read(options) => serve(|runtimes| process::run(options, runtimes)),
     }
 }
@@ -148,6 +158,24 @@ async fn run_stubs(options: StubOptions) -> Result<()> {
     let stubs = Stubs::listen(&options).await?;
     println!("{}", serde_json::to_string(stubs.addresses())?);
     wait_for_end().await
+}
+
+/// Runs stubs for drivers. Prints their addresses as JSON in one line.
+async fn run_driver_stubs(options: DriverStubOptions) -> Result<()> {
+    let stubs = DriverStubs::listen(&options)?;
+    let addresses = stubs.addresses().iter().map(ToString::to_string).collect();
+    println!("{}", serde_json::to_string(&Listening { addresses })?);
+    wait_for_end().await
+}
+
+/// Runs PostgreSQL. Prints where it listens as JSON in one line, or that it is not installed.
+async fn run_postgres(options: HostedOptions) -> Result<()> {
+    let (server, announcement) = hosted::start(&options).await?;
+    println!("{}", serde_json::to_string(&announcement)?);
+    if server.is_some() {
+        wait_for_end().await?;
+    }
+    Ok(())
 }
 
 /// Returns at a signal, or at the end of standard input. The input ends when the process that

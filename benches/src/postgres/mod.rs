@@ -3,6 +3,8 @@
 
 /// Finds a directory for data that the user of PostgreSQL can enter.
 mod directory;
+/// Runs an instance for another process.
+pub mod hosted;
 /// Finds the programs of an installed PostgreSQL.
 mod programs;
 /// Starts and ends an instance.

@@ -24,7 +24,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time between two attempts to connect.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// An instance of PostgreSQL on loopback. Dropping it ends it and deletes its data.
+/// An instance of PostgreSQL on loopback. Its user is `postgres`, without a password. Dropping it
+/// ends it and deletes its data.
 #[derive(Debug)]
 pub struct PostgresServer {
     port: u16,
@@ -79,6 +80,16 @@ impl PostgresServer {
             )
         })??;
         Ok(started)
+    }
+
+    /// Returns the address that clients connect to, as `host:port`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Returns the id of the first process, whose children serve the connections.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
     }
 
     /// Opens a connection.

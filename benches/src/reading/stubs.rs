@@ -72,7 +72,7 @@ impl StubCluster {
         config.cluster.lost_after = LOST_AFTER;
         let catalog = Catalog::open(Arc::new(NullStore::default())).await?;
         let gateway = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        let cluster = Cluster::new(&config, gateway, catalog, None, runtimes.io().clone());
+        let cluster = Cluster::new(&config, gateway, catalog, None, runtimes.io().clone(), None);
         let mut stubs = Vec::with_capacity(addresses.len());
         for address in addresses {
             let peer: SocketAddr = address

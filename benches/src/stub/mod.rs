@@ -6,6 +6,8 @@
 
 /// Encodes the answer of a stub.
 pub mod answer;
+/// Runs stubs that stand in for a gateway, for the drivers of clients.
+pub mod driver;
 /// Starts the process that stubs run in.
 pub mod process;
 /// Implements the Flight service of a stub.

@@ -35,6 +35,8 @@ impl LoadedCluster {
         settings.local.workers = bench.tpch.workers;
         settings.local.data_dir = bench.data_dir.join(format!("cluster-{scale}"));
         settings.local.listen.set_port(0);
+        // Rows pass the network stack, as they do between the machines of a cluster.
+        settings.local.in_process_calls = false;
         settings.gateway.load.allowed_roots = vec![bench.data_dir.to_string_lossy().into_owned()];
         let is_new = !settings.local.data_dir.is_dir();
         let options = LocalOptions::new(settings, bench.runtimes.clone());

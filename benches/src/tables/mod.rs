@@ -22,6 +22,8 @@ mod groups;
 mod load;
 /// Generates TPC-H data as Parquet files, and loads them into an embedded cluster.
 mod loaded_cluster;
+/// Compares the rows of many keys with PostgreSQL.
+mod lookups;
 /// Measures what many small inserts leave behind.
 mod many_inserts;
 /// Asks small and large questions at the same time, and measures how long the answers take.
@@ -30,6 +32,8 @@ mod mixed_load;
 mod observed;
 /// Compares a point query with a bare Flight call.
 mod point;
+/// Asks for rows by key over many connections, and measures what that costs both sides.
+mod point_load;
 /// Measures how the number of partitions of a gather affects its throughput.
 mod readers;
 /// Compares queries with and without writes at the same time.
@@ -74,13 +78,15 @@ pub struct BenchTable {
 }
 
 /// All tables.
-pub const ALL: [BenchTable; 18] = [
+pub const ALL: [BenchTable; 20] = [
     chunks::TABLE,
     readers::TABLE,
     fanout::TABLE,
     floor::TABLE,
     relays::TABLE,
     point::TABLE,
+    lookups::TABLE,
+    point_load::TABLE,
     groups::TABLE,
     slow_client::TABLE,
     concurrency::TABLE,

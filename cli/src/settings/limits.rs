@@ -224,6 +224,13 @@ fn memory_limits(config: &memory::Config) -> Vec<LimitRow> {
             "the largest fragment ends with RESOURCE_EXHAUSTED",
         )
         .set_by("worker.memory.limit"),
+        LimitRow::fixed(
+            "node",
+            "columns that stay decoded for lookups",
+            "a fifth of the memory of operators",
+            "the columns that were not used for the longest time are forgotten",
+        )
+        .set_by("worker.lookup.memory"),
         LimitRow::fixed("node", "spilled data", size(config.spill_limit), REFUSED)
             .set_by("worker.memory.spill_limit"),
     ]

@@ -64,6 +64,10 @@ pub struct LocalSettings {
     /// Memory that queries may hold. The gateway gets half of it, and the workers share the other
     /// half.
     pub memory: MemorySize,
+    /// Makes the gateway call the workers within the process. With `false`, it calls them over
+    /// loopback, as a gateway calls workers of other processes, for example to measure what the
+    /// network costs.
+    pub in_process_calls: bool,
 }
 
 impl Default for LocalSettings {
@@ -73,6 +77,7 @@ impl Default for LocalSettings {
             data_dir: PathBuf::from("volary-data"),
             workers: 4,
             memory: MemorySize::Percent(60),
+            in_process_calls: true,
         }
     }
 }

@@ -62,6 +62,19 @@ where
         .try_flatten()
 }
 
+/// Converts the rows of one batch to the announced schema, and cuts them into pieces that clients
+/// accept.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for a value that does not fit.
+pub fn client_batches(batch: RecordBatch, announced: &SchemaRef) -> Result<Vec<RecordBatch>> {
+    let mut pieces = Vec::with_capacity(1);
+    for part in ConvertedParts::of(batch, Arc::clone(announced)) {
+        pieces.extend(split(part?, MESSAGE_BYTES));
+    }
+    Ok(pieces)
+}
+
 /// Encodes rows that [`client_rows`] made for this schema as messages. The first message is the
 /// schema.
 pub fn client_messages(

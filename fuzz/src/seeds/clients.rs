@@ -3,12 +3,12 @@ use arrow::datatypes::{DataType, Field, Schema};
 use arrow::ipc::CompressionType;
 use arrow::ipc::writer::IpcWriteOptions;
 use arrow_flight::sql::{
-    ActionClosePreparedStatementRequest, ActionCreatePreparedStatementRequest, CommandGetCatalogs,
-    CommandGetCrossReference, CommandGetDbSchemas, CommandGetPrimaryKeys, CommandGetSqlInfo,
-    CommandGetTableTypes, CommandGetTables, CommandGetXdbcTypeInfo, CommandPreparedStatementQuery,
-    CommandPreparedStatementUpdate, CommandStatementIngest, CommandStatementQuery,
-    CommandStatementUpdate, ProstMessageExt, TableDefinitionOptions, TableExistsOption,
-    TableNotExistOption,
+    ActionClosePreparedStatementRequest, ActionCreatePreparedStatementRequest, Any,
+    CommandGetCatalogs, CommandGetCrossReference, CommandGetDbSchemas, CommandGetPrimaryKeys,
+    CommandGetSqlInfo, CommandGetTableTypes, CommandGetTables, CommandGetXdbcTypeInfo,
+    CommandPreparedStatementQuery, CommandPreparedStatementUpdate, CommandStatementIngest,
+    CommandStatementQuery, CommandStatementUpdate, ProstMessageExt, TableDefinitionOptions,
+    TableExistsOption, TableNotExistOption,
 };
 use arrow_flight::{
     Action, Criteria, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
@@ -18,6 +18,7 @@ use bytes::Bytes;
 use prost::Message;
 use volary_flight_proto::direct::DirectTicket;
 use volary_flight_proto::ipc;
+use volary_flight_proto::lookup::LookupRequest;
 use volary_flight_proto::session::session_option_value::{OptionValue, StringListValue};
 use volary_flight_proto::session::{
     CLOSE_SESSION_ACTION, GET_SESSION_OPTIONS_ACTION, SET_SESSION_OPTIONS_ACTION, SessionClaims,
@@ -349,6 +350,15 @@ fn encode_header_names(input: Vec<u8>) -> Vec<u8> {
 
 /// Returns the seeds of `rows`. `what` is a sum: 1 for a body instead of a list of messages, and 2
 /// for a DoExchange instead of a DoPut.
+/// Returns the request for rows of the table `t`.
+pub(super) fn lookup() -> LookupRequest {
+    LookupRequest {
+        table: "t".to_owned(),
+        columns: vec!["s".to_owned(), "k".to_owned()],
+        ..LookupRequest::default()
+    }
+}
+
 pub fn rows() -> Vec<Seed> {
     let list = |descriptor: Vec<u8>, rows: &RecordBatch| wire::encode_list(put(descriptor, rows));
     let bind = CommandPreparedStatementQuery {
@@ -405,6 +415,10 @@ pub fn rows() -> Vec<Seed> {
             numbered.encode_to_vec()
         });
     let stream: Vec<_> = stream.collect();
+    let keys = Any {
+        type_url: LookupRequest::TYPE_URL.to_owned(),
+        value: lookup().encode_to_vec().into(),
+    };
     let update = put(update.as_any().encode_to_vec(), &two);
     let length = u32::try_from(update[0].len()).expect("it is short");
     let body = [&[0][..], &length.to_be_bytes(), &update[0]].concat();
@@ -445,6 +459,7 @@ pub fn rows() -> Vec<Seed> {
             list(ingest.as_any().encode_to_vec(), &texts),
         ),
         seed("stream", 2, wire::encode_list(&stream)),
+        seed("lookup", 2, list(keys.encode_to_vec(), &two)),
         seed(
             "exchange_list",
             2,

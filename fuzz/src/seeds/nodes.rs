@@ -22,6 +22,7 @@ use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::membership::{CheckRequest, JoinRequest, JoinResponse, LeaveRequest};
 use volary_flight_proto::session::{SessionClaims, SetSessionOptionsRequest};
 use volary_flight_proto::snapshot::Snapshot;
+use volary_flight_proto::stage_times::StageTimes;
 use volary_flight_proto::ticket::{FragmentTicket, Member, PreparedStatementHandle, QueryTicket};
 use volary_flight_proto::write::{
     ColumnWritten, SHARD_COLUMN, ShardWritten, TableDescription, WriteRequest, WriteResult,
@@ -156,6 +157,7 @@ pub fn messages() -> Vec<Seed> {
         seed("end_of_stream", 20, end(3, 1).encode_to_vec()),
         seed("claims", 21, claims.encode_to_vec()),
         seed("options", 22, options().encode_to_vec()),
+        seed("lookup", 31, clients::lookup().encode_to_vec()),
         seed(
             "refusal",
             30,
@@ -316,6 +318,12 @@ fn end(rows: u64, batches: u64) -> Frame {
         batches,
         total_us: 20,
         scanned_rows: 9,
+        stages: Some(StageTimes {
+            read_us: 12,
+            wire_us: 3,
+            ..StageTimes::default()
+        }),
+        reader_us: 2,
         ..EndOfStream::default()
     })
 }

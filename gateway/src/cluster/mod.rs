@@ -41,6 +41,7 @@ use volary_flight_proto::seal::{Key, Purpose, Sealer};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_gather::connections::WorkerConnections;
 use volary_gather::{GatherTotals, KnownFragments};
+use volary_node::in_process::InProcessNodes;
 use volary_node::tls::ClientTls;
 
 use crate::config::Config;
@@ -80,13 +81,14 @@ pub struct Cluster {
 
 impl Cluster {
     /// Creates the cluster of a catalog for the gateway at `address`. Connections are made on the
-    /// `io` runtime.
+    /// `io` runtime. Workers that are on the list `in_process` are called without a connection.
     pub fn new(
         config: &Config,
         address: SocketAddr,
         catalog: Catalog,
         tls: Option<ClientTls>,
         io: Handle,
+        in_process: Option<InProcessNodes>,
     ) -> Arc<Self> {
         let secret = config.secret.as_deref();
         let membership_key = Key::from_secret(secret.unwrap_or_default());
@@ -107,7 +109,8 @@ impl Cluster {
                 tls,
                 sealer.clone(),
                 io,
-            ),
+            )
+            .with_in_process(in_process),
             known_fragments: KnownFragments::new(),
             gather_totals: GatherTotals::default(),
             membership_sealer: Sealer::new(membership_key),

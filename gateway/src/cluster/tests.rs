@@ -53,7 +53,14 @@ impl Drop for Fixture {
 
 fn new_cluster(config: &Config, catalog: &Catalog) -> Arc<Cluster> {
     let address = peer("127.0.0.1:7100");
-    Cluster::new(config, address, catalog.clone(), None, Handle::current())
+    Cluster::new(
+        config,
+        address,
+        catalog.clone(),
+        None,
+        Handle::current(),
+        None,
+    )
 }
 
 async fn cluster(secret: Option<&str>) -> Fixture {

@@ -3,18 +3,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use arrow::array::ArrayRef;
 use chrono::Utc;
 use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList};
 use datafusion::common::TableReference;
 use datafusion::common::config::SqlParserOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::ViewTable;
-use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::execution::{FunctionRegistry, TaskContext};
+use datafusion::logical_expr::{DdlStatement, LogicalPlan, ScalarUDF};
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
     Ident, ObjectName, ObjectNamePart, Query, SetExpr, Statement as Ast, TableObject,
@@ -35,6 +36,7 @@ use volary_node::runtimes::{Runtimes, check_awaited};
 use volary_planner::gather::{QueryContext, RunSpan};
 use volary_planner::session_settings::SessionSettings;
 use volary_planner::subqueries::single_row::rewrite_scalar_subqueries;
+use volary_planner::value_list::ValueList;
 
 use super::errors::{has_equal_names, with_advice};
 use super::session::Claimant;
@@ -74,6 +76,8 @@ pub(crate) struct StatementContext {
     cluster: Arc<Cluster>,
     /// The time at which the planning of the statement began.
     pub(crate) started: Instant,
+    /// Time that parsing took. It is zero if the text was parsed elsewhere.
+    pub(super) parsing_time: Duration,
     /// The snapshot that the statement sees.
     pub(crate) snapshot: Snapshot,
     /// The user and the caller on whose behalf the statement waits for a place.
@@ -97,6 +101,10 @@ pub(crate) struct StatementContext {
     /// The parser's settings without the session's changes.
     parser: SqlParserOptions,
     view_state: OnceLock<Box<SessionState>>,
+    /// The functions that test the long lists of the statement.
+    lists: Vec<Arc<ScalarUDF>>,
+    /// What EXPLAIN says about the generic plan of the explained statement.
+    pub(super) generic_plan_note: Option<String>,
     /// Limits for the columns and types that the statement may make.
     pub(super) shape: ShapeLimits,
 }
@@ -193,6 +201,7 @@ impl StatementContext {
             cluster: Arc::clone(&engine.cluster),
             query_id,
             started,
+            parsing_time: Duration::ZERO,
             snapshot,
             claimant,
             runtimes: engine.runtimes.of_user(owner),
@@ -204,7 +213,33 @@ impl StatementContext {
             reads: Mutex::default(),
             parser,
             view_state: OnceLock::new(),
+            lists: Vec::new(),
+            generic_plan_note: None,
             shape: ShapeLimits::new(&engine.config.query),
+        })
+    }
+
+    /// Adds the functions that test the long lists of the statement. Each list has the name of its
+    /// function, and its values.
+    ///
+    /// # Errors
+    /// No error is known to occur.
+    pub(super) fn add_lists(&mut self, lists: Vec<(String, ArrayRef)>) -> Result<()> {
+        for (name, values) in lists {
+            let function = Arc::new(ScalarUDF::new_from_impl(ValueList::new(name, values)));
+            self.state.register_udf(Arc::clone(&function))?;
+            self.lists.push(function);
+        }
+        Ok(())
+    }
+
+    /// Returns whether the planner has found that the values of each long list have the type of
+    /// what they are compared with.
+    pub(super) fn are_lists_typed(&self) -> bool {
+        let mut lists = self.lists.iter();
+        lists.all(|function| {
+            let list = function.inner().downcast_ref::<ValueList>();
+            list.is_some_and(ValueList::is_typed)
         })
     }
 

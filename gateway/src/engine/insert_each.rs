@@ -26,11 +26,12 @@ use volary_flight_proto::{Error, Result};
 
 use super::context::StatementContext;
 use super::frame_parameters::FrameParameters;
+use super::noted_parse::parse_noted;
 use super::outcome::{Completion, ExecutionResult, Start};
 use super::parameters::{self, parameter_index};
 use super::statement::run_plan;
 use super::{Engine, IncomingRows, Session, StatementOutcome, batch_id};
-use crate::sql::parse::{Statement, parse};
+use crate::sql::parse::Statement;
 
 /// The outcome of a statement with many rows of parameters.
 #[derive(Debug)]
@@ -79,7 +80,7 @@ async fn insert_each(
     rows: IncomingRows,
     query_id: QueryId,
 ) -> Result<InsertEachOutcome> {
-    let Statement::Planned(statement) = parse(&sql)? else {
+    let (Statement::Planned(statement), _) = parse_noted(&engine, query_id, &sql)? else {
         return Ok(InsertEachOutcome::OneByOne(rows));
     };
     let context = StatementContext::new(&engine, &session, query_id, None, false)?;

@@ -16,6 +16,8 @@ mod declarations;
 mod definition;
 /// Lets workers delete the files of dropped tables.
 mod delete_files;
+/// Describes statements that return rows.
+mod description;
 /// Turns DataFusion's errors into errors for users.
 mod errors;
 /// Gives the parameters in the frames of windows their values.
@@ -33,8 +35,12 @@ pub(crate) mod ingest_stream;
 mod insert_each;
 /// Recognises queries that only list rows of one system table.
 mod listing;
+/// Looks up the rows of keys, batch by batch.
+pub(crate) mod lookup_stream;
 /// Limits the functions that build nested types.
 mod nested_types;
+/// Parses statements, and notes how long that takes.
+mod noted_parse;
 /// Runs OPTIMIZE.
 mod optimize;
 /// Defines the outcomes of statements, and records them in the session and the list of statements.
@@ -105,6 +111,7 @@ use crate::load::leases::ProducerLeases;
 use crate::load::statement_batch::StatementBatch;
 use crate::load::{self, LoadRegistry};
 use crate::login::Passwords;
+use crate::lookup::streams::LookupStreams;
 use crate::statements::Statements;
 use crate::system_tables::{self, LimitUsageSources};
 
@@ -160,6 +167,7 @@ pub struct Engine {
     /// The small writes that wait or are in flight.
     groups: Arc<Groups>,
     streams: Arc<IngestStreams>,
+    lookups: Arc<LookupStreams>,
     /// The producers that write now.
     leases: Arc<ProducerLeases>,
     generic_plans: GenericPlans,
@@ -186,6 +194,7 @@ impl Engine {
         let queue = StatementQueue::new(&config.query);
         let groups = Arc::new(Groups::new(&config.ingest));
         let streams = Arc::new(IngestStreams::new(&config.ingest));
+        let lookups = Arc::new(LookupStreams::new(&config.lookup));
         let usage = LimitUsageSources {
             config: Arc::clone(&config),
             places: queue.places(),
@@ -193,6 +202,7 @@ impl Engine {
             message_budget: config.query.message_budget(),
             groups: Arc::clone(&groups),
             streams: Arc::clone(&streams),
+            lookups: Arc::clone(&lookups),
         };
         Ok(Self {
             base_state: Arc::new(base::base_state(&config, Arc::clone(&runtime_env))?),
@@ -204,6 +214,7 @@ impl Engine {
             loads: LoadRegistry::default(),
             groups,
             streams,
+            lookups,
             leases: Arc::default(),
             temporary_sessions: TemporarySessions::default(),
             generic_plans: GenericPlans::new(config.query.generic_plans.bytes()),
@@ -232,6 +243,11 @@ impl Engine {
     /// Returns the small writes that wait or are in flight.
     pub(crate) fn groups(&self) -> &Arc<Groups> {
         &self.groups
+    }
+
+    /// Returns what all streams of lookups share.
+    pub(crate) fn lookups(&self) -> &Arc<LookupStreams> {
+        &self.lookups
     }
 
     /// Returns the memory budget of messages that have not arrived completely.

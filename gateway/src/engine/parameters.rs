@@ -149,6 +149,23 @@ impl Parameters {
         })
     }
 
+    /// Returns whether comparisons with the parameters mean the same as comparisons with these
+    /// literals. A number beside a text, and the other way around, is compared by rules of its own.
+    pub(super) fn mean_the_same_as(&self, literals: &RecordBatch) -> bool {
+        let literals = literals.columns().iter();
+        let mut pairs = literals.zip(&self.parameters);
+        pairs.all(|(literal, parameter)| {
+            let wanted = parameter.wanted.as_ref().map(|wanted| &wanted.data_type);
+            wanted.is_some_and(|wanted| match literal.data_type() {
+                DataType::Int64 => wanted.is_numeric(),
+                DataType::Utf8 => {
+                    wanted.is_string() || wanted.is_integer() || *wanted == DataType::Date32
+                }
+                _ => false,
+            })
+        })
+    }
+
     /// Returns the values of the one given row for the parameters, cast where that does not change
     /// them.
     ///

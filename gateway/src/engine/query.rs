@@ -32,7 +32,7 @@ use volary_planner::gather::{GatherExec, QueryContext};
 use super::result_columns::columns_fingerprint;
 use super::session::Claimant;
 use super::statement_queue::{READER_TIMEOUT, StatementQueue};
-use crate::statements::ProgressHandle;
+use crate::statements::{Planning, ProgressHandle};
 
 /// Maximum number of workers' streams that are read inline. The task that sends their messages to
 /// the client then opens and reads the streams itself, without a hand-over to the CPU runtime.
@@ -68,7 +68,11 @@ pub struct PlannedQuery {
     pub(super) plan: Arc<dyn ExecutionPlan>,
     pub(super) task: Arc<TaskContext>,
     pub(super) runtimes: Runtimes,
+    /// Time that parsing took. It is zero if no text was parsed.
+    pub(super) parsing_time: Duration,
     pub(super) planning_time: Duration,
+    /// Says whether a generic plan was used.
+    pub(super) plan_found: bool,
     pub(super) queue: StatementQueue,
     pub(super) claimant: Claimant,
     /// Says whether the query only lists rows of one system table.
@@ -119,9 +123,14 @@ impl PlannedQuery {
         })
     }
 
-    /// Notes the plan and the planning time of a query that does not run on this gateway.
+    /// Notes the plan of the query, and how it was made.
     pub fn note(&self, progress: &ProgressHandle) {
-        progress.set_planned(&self.plan, self.planning_time);
+        let planning = Planning {
+            parsing: self.parsing_time,
+            planning: self.planning_time,
+            plan_found: self.plan_found,
+        };
+        progress.set_planned(&self.plan, planning);
     }
 
     /// Notes that the query runs in the current span, for the trace of its gathers.
@@ -160,7 +169,7 @@ impl PlannedQuery {
         announced: &AnnouncedSchema,
     ) -> Result<impl Stream<Item = Result<ForwardedMessage>> + Send + use<>> {
         self.note_run_span()?;
-        progress.set_planned(&self.plan, self.planning_time);
+        self.note(&progress);
         let streams = match self.gather() {
             Some(gather) => gather.forwarded_streams(announced, &self.task)?,
             None => None,
@@ -192,7 +201,7 @@ impl PlannedQuery {
     /// `RESOURCE_EXHAUSTED` if too many statements wait.
     pub async fn start(self, progress: ProgressHandle) -> Result<CpuStream> {
         let run_span = self.note_run_span()?;
-        progress.set_planned(&self.plan, self.planning_time);
+        self.note(&progress);
         let env = self.task.runtime_env();
         let queue = &self.queue;
         let place = queue

@@ -18,15 +18,16 @@ use volary_planner::table::ShardedTable;
 use volary_planner::{analysis, explain};
 
 use super::context::StatementContext;
+use super::description::describe_rows;
 use super::errors::with_advice;
 use super::frame_parameters::FrameParameters;
-use super::generic::{MatchingPlan, StatementKey};
+use super::generic::{Lookup, StatementKey};
 use super::listing::is_listing;
+use super::noted_parse::parse_noted;
 use super::outcome::Start;
 use super::query::{EarlierPlan, PlannedQuery};
 use super::result_columns::{
-    announced_schema, check_correlations, coerced_schema, columns_fingerprint,
-    combine_names_and_types, with_sql_types,
+    announced_schema, coerced_schema, columns_fingerprint, combine_names_and_types, with_sql_types,
 };
 use super::unfit_values::unfit_value_error;
 use super::{
@@ -35,6 +36,7 @@ use super::{
 };
 use crate::load::RowSource;
 use crate::load::statement_batch::StatementBatch;
+use crate::sql::long_lists::WithoutLists;
 use crate::sql::names::WrittenName;
 use crate::sql::parse::{Statement, parse};
 use crate::sql::session_statement::SessionStatement;
@@ -52,6 +54,12 @@ impl Engine {
         parameters: Option<RecordBatch>,
         query_id: QueryId,
     ) -> Result<StatementDescription> {
+        let lookup = self.look_up(session, sql, parameters.as_ref())?;
+        if let Some(generic) = &lookup.plan
+            && let Some(description) = generic.describe(parameters.as_ref())
+        {
+            return Ok(description);
+        }
         let (engine, own, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
         self.on_cpu(session, describe(engine, own, sql, parameters, query_id))
             .await
@@ -71,23 +79,15 @@ impl Engine {
         parameters: Option<RecordBatch>,
         query_id: QueryId,
     ) -> Result<StatementOutcome> {
-        let catalog = self.catalog.state();
-        let rights = catalog.access().current_rights(session.rights())?;
-        let key = StatementKey::new(session, &catalog, &rights, sql);
-        // During a conflict between the catalog and the workers, each query is planned, because
-        // planning checks whether it is refused.
-        let may_use_generic_plan = !self.cluster.has_conflicts() && session.batch_id().is_none();
-        let mut generic = may_use_generic_plan
-            .then(|| self.generic_plans.find(&catalog, &key))
-            .flatten();
-        if let Some(quick) = generic.take_if(|generic| generic.is_quick())
+        let mut lookup = self.look_up(session, sql, parameters.as_ref())?;
+        if let Some(quick) = lookup.plan.take_if(|generic| generic.is_quick())
             && let Some(query) =
                 quick.bind_values(self, session.claimant(), parameters.as_ref(), query_id)?
         {
             return Ok(StatementOutcome::Rows(Box::new(query)));
         }
         let (engine, own, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
-        let work = execute(engine, own, sql, (key, generic), parameters, query_id);
+        let work = execute(engine, own, sql, lookup, parameters, query_id);
         self.run_statement(session, query_id, Start::OnCpu, work)
             .await
     }
@@ -115,6 +115,27 @@ impl Engine {
         .await
     }
 
+    /// Looks for the generic plan of a statement.
+    ///
+    /// # Errors
+    /// `UNAUTHENTICATED` if the login of the session's user is no longer valid.
+    fn look_up(
+        &self,
+        session: &Session,
+        sql: &str,
+        parameters: Option<&RecordBatch>,
+    ) -> Result<Lookup> {
+        let catalog = self.catalog.state();
+        let rights = catalog.access().current_rights(session.rights())?;
+        let key = StatementKey::new(session, &catalog, &rights, sql);
+        // During a conflict between the catalog and the workers, each query is planned, because
+        // planning checks whether it is refused. So is a write with an id.
+        if self.cluster.has_conflicts() || session.batch_id().is_some() {
+            return Ok(Lookup::without_plan(key));
+        }
+        Ok(self.generic_plans.look_up(&catalog, key, parameters))
+    }
+
     /// Runs the work of a session on the CPU runtime, within the caller's span. `work` is boxed
     /// first, because it is large and other futures would otherwise hold it inline.
     pub(super) fn on_cpu<T: Send + 'static>(
@@ -139,7 +160,8 @@ async fn describe(
         rows: None,
         parameters: Vec::new(),
     };
-    let mut statement = match parse(&sql)? {
+    let (statement, context) = parse_in_context(&engine, &session, &sql, query_id, None)?;
+    let statement = match statement {
         Statement::Planned(statement) => statement,
         Statement::Access(statement) => {
             let rows = access::answer_columns(&statement);
@@ -147,55 +169,33 @@ async fn describe(
         }
         _ => return Ok(no_rows),
     };
-    let context = StatementContext::new(&engine, &session, query_id, None, false)?;
-    let frames = FrameParameters::replace(&mut statement, values.as_ref())?;
-    let plan = context.plan(*statement).await?;
+    let (plan, frames) = plan_logically(&context, *statement, &sql, values.as_ref()).await?;
     refuse_unsupported(&plan)?;
-    let parameters = parameters::parameter_types(&plan, &frames)?;
     if !returns_rows(&plan) {
+        let parameters = parameters::parameter_types(&plan, &frames)?;
         return Ok(StatementDescription {
             rows: None,
             parameters,
         });
     }
-    let has_unbound_parameters = values.is_none() && !parameters.is_empty();
-    let plan = match values {
-        Some(_) => parameters::bind(plan, values.as_ref(), &frames, context.time_zone())?,
-        None if has_unbound_parameters => parameters::with_types(plan, &parameters)?,
-        None => plan,
-    };
-    let has_unknown_types = values.is_none() && parameters.contains(&None);
-    if !has_unknown_types {
-        check_correlations(&context.state, &plan)?;
-    }
-    let rows = match coerced_schema(&context.state, &plan) {
-        Ok(schema) => schema,
-        // A parameter without a type cannot be coerced. The values that are bound later have types.
-        Err(_) if has_unbound_parameters => announced_schema(&plan),
-        Err(error) => return Err(error),
-    };
-    Ok(StatementDescription {
-        rows: Some(with_sql_types(&rows)),
-        parameters,
-    })
+    describe_rows(&context, &plan, &frames, values.as_ref())
 }
 
 async fn execute(
     engine: Arc<Engine>,
     session: Session,
     sql: String,
-    (key, generic): (StatementKey, Option<MatchingPlan>),
+    mut lookup: Lookup,
     values: Option<RecordBatch>,
     query_id: QueryId,
 ) -> Result<StatementOutcome> {
-    if let Some(generic) = generic
+    if let Some(generic) = lookup.plan.take()
         && let Some(query) =
             generic.bind_values(&engine, session.claimant(), values.as_ref(), query_id)?
     {
         return Ok(StatementOutcome::Rows(Box::new(query)));
     }
-    let statement = tracing::debug_span!("parse").in_scope(|| parse(&sql))?;
-    let context = statement_context(&engine, &session, &statement, query_id, None)?;
+    let (statement, mut context) = parse_in_context(&engine, &session, &sql, query_id, None)?;
     let batch = batch_id::of_statement(&session, &sql, values.as_ref())?;
     if !matches!(statement, Statement::CopyFrom(_) | Statement::Planned(_)) {
         batch_id::refuse(&session)?;
@@ -276,11 +276,10 @@ async fn execute(
             change_session(&engine, &session, statement).await?;
             Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
         }
-        Statement::Planned(mut statement) => {
+        Statement::Planned(statement) => {
             let may_exist = definition::is_view_if_not_exists(&statement)?;
-            let frames = FrameParameters::replace(&mut statement, values.as_ref())?;
-            let planning = context.plan(*statement);
-            let plan = planning.instrument(tracing::debug_span!("plan")).await?;
+            let planning = plan_logically(&context, *statement, &sql, values.as_ref());
+            let (plan, frames) = planning.await?;
             let zone = context.time_zone();
             let bound = parameters::bind(plan.clone(), values.as_ref(), &frames, zone)?;
             let insert_source = match &bound {
@@ -291,6 +290,14 @@ async fn execute(
                 }
                 _ => None,
             };
+            if let (LogicalPlan::Explain(explained), LogicalPlan::Explain(bound)) = (&plan, &bound)
+                && returns_rows(&bound.plan)
+            {
+                let query = plan_query(&engine, &context, bound.plan.as_ref().clone()).await?;
+                let (plans, key, plan) = (&engine.generic_plans, &lookup.key, &explained.plan);
+                let explaining = plans.explain(&context, key, plan, &query, values.as_ref());
+                context.generic_plan_note = Box::pin(explaining).await;
+            }
             let running = run_plan(&engine, &session, &context, bound, batch);
             let outcome = match running.await {
                 Err(error) if may_exist && error.code() == ErrorCode::AlreadyExists => {
@@ -308,7 +315,7 @@ async fn execute(
                 && frames.is_empty()
             {
                 let plans = &engine.generic_plans;
-                let planned = plans.note_planned(&context, key, plan, query, values.as_ref());
+                let planned = plans.note_planned(&context, lookup, plan, query, values.as_ref());
                 Box::pin(planned).await;
             }
             Ok(outcome)
@@ -327,15 +334,14 @@ async fn replan(
     query_id: QueryId,
     before: EarlierPlan,
 ) -> Result<PlannedQuery> {
-    let statement = tracing::debug_span!("parse").in_scope(|| parse(&sql))?;
-    let context = statement_context(&engine, &session, &statement, query_id, before.snapshot)?;
+    let (statement, context) =
+        parse_in_context(&engine, &session, &sql, query_id, before.snapshot)?;
     context.catalog.check_unchanged(&before.reads)?;
-    let Statement::Planned(mut statement) = statement else {
+    let Statement::Planned(statement) = statement else {
         return Err(not_a_query());
     };
-    let frames = FrameParameters::replace(&mut statement, values.as_ref())?;
-    let planning = context.plan(*statement);
-    let plan = planning.instrument(tracing::debug_span!("plan")).await?;
+    let planning = plan_logically(&context, *statement, &sql, values.as_ref());
+    let (plan, frames) = planning.await?;
     if !returns_rows(&plan) {
         return Err(not_a_query());
     }
@@ -359,22 +365,64 @@ fn not_a_query() -> Error {
     Error::internal("a query's ticket contains a statement that returns no rows")
 }
 
-fn statement_context(
+/// Parses a statement, and creates its context. Long lists are taken out of the text before.
+fn parse_in_context(
     engine: &Engine,
     session: &Session,
-    statement: &Statement,
+    sql: &str,
     query_id: QueryId,
     snapshot: Option<Snapshot>,
-) -> Result<StatementContext> {
+) -> Result<(Statement, StatementContext)> {
+    let without_lists = WithoutLists::of(sql);
+    let text = without_lists.as_ref().map_or(sql, |without| &without.sql);
+    let (statement, parsing_time) = parse_noted(engine, query_id, text)?;
     // Only EXPLAIN ANALYZE VERBOSE shows the workers' plans.
     let with_plan_metrics = matches!(
-        statement,
+        &statement,
         Statement::Planned(planned) if matches!(
             planned.as_ref(),
             DfStatement::Explain(explain) if explain.options.analyze && explain.options.verbose
         )
     );
-    StatementContext::new(engine, session, query_id, snapshot, with_plan_metrics)
+    let mut context =
+        StatementContext::new(engine, session, query_id, snapshot, with_plan_metrics)?;
+    context.parsing_time = parsing_time;
+    if let Some(without) = without_lists {
+        context.add_lists(without.lists)?;
+    }
+    Ok((statement, context))
+}
+
+/// Makes the logical plan of a statement with the text `sql`, and gives the parameters in the
+/// frames of windows their values.
+async fn plan_logically(
+    context: &StatementContext,
+    statement: DfStatement,
+    sql: &str,
+    values: Option<&RecordBatch>,
+) -> Result<(LogicalPlan, FrameParameters)> {
+    let planned = plan_parsed(context, statement, values).await;
+    // The values of a list may have to be converted, which only the planner does.
+    if context.are_lists_typed() {
+        return planned;
+    }
+    match parse(sql)? {
+        Statement::Planned(whole) => plan_parsed(context, *whole, values).await,
+        _ => Err(Error::internal(
+            "a statement is of another kind without its long lists",
+        )),
+    }
+}
+
+async fn plan_parsed(
+    context: &StatementContext,
+    mut statement: DfStatement,
+    values: Option<&RecordBatch>,
+) -> Result<(LogicalPlan, FrameParameters)> {
+    let frames = FrameParameters::replace(&mut statement, values)?;
+    let planning = context.plan(statement);
+    let plan = planning.instrument(tracing::debug_span!("plan")).await?;
+    Ok((plan, frames))
 }
 
 fn kill(engine: &Engine, context: &StatementContext, id: QueryId) -> Result<()> {
@@ -534,7 +582,12 @@ async fn plan_query(
     let (schema, plan) = match plan {
         LogicalPlan::Explain(statement) => (
             explain::schema(),
-            explain::explain(&context.state, &statement).await?,
+            explain::explain(
+                &context.state,
+                &statement,
+                context.generic_plan_note.as_deref(),
+            )
+            .await?,
         ),
         LogicalPlan::Analyze(statement) => (
             explain::schema(),
@@ -568,7 +621,9 @@ async fn plan_query(
         plan,
         task: context.task(),
         runtimes: context.runtimes.clone(),
+        parsing_time: context.parsing_time,
         planning_time: context.started.elapsed(),
+        plan_found: false,
         queue: engine.queue.clone(),
         claimant: context.claimant.clone(),
         is_listing,

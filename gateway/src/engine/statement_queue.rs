@@ -66,6 +66,19 @@ impl StatementQueue {
         Ok(place)
     }
 
+    /// Waits for a place for a part of a statement, which gives the place back between its parts.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED` if too many statements wait.
+    pub(super) async fn wait_for_turn(&self, claimant: &Claimant) -> Result<RunPlace> {
+        self.admit(claimant, false).await
+    }
+
+    /// Returns whether statements wait for a place, or would have to.
+    pub(super) fn is_full(&self) -> bool {
+        self.places.is_full()
+    }
+
     /// Returns the places for all statements.
     pub(super) fn places(&self) -> Arc<Admission> {
         Arc::clone(&self.places)

@@ -8,7 +8,9 @@ use arrow_flight::sql::{
     CommandStatementQuery, CommandStatementUpdate, ProstMessageExt,
 };
 use bytes::Bytes;
-use volary_flight_proto::{Error, Result};
+use prost::Message;
+use volary_flight_proto::lookup::LookupRequest;
+use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::command::{command, parse_any, refuse_transaction, unimplemented};
 
@@ -29,6 +31,8 @@ pub(super) enum DescribedRequest {
     PreparedUpdate(Bytes),
     /// Rows that are written into a table without a statement.
     Ingest(CommandStatementIngest),
+    /// Rows of keys that follow.
+    Lookup(LookupRequest),
     /// Any other message. It asks for metadata, or it is refused where its rows are made.
     Listing(Command),
 }
@@ -52,6 +56,9 @@ impl DescribedRequest {
 
     fn from_cmd(cmd: &Bytes) -> Result<Self> {
         if let Some(any) = parse_any(cmd) {
+            if any.type_url == LookupRequest::TYPE_URL {
+                return lookup_request(any.value);
+            }
             return Self::from_command(command(any)?);
         }
         match std::str::from_utf8(cmd) {
@@ -95,9 +102,21 @@ impl DescribedRequest {
             Self::PreparedQuery(_) => CommandPreparedStatementQuery::type_url(),
             Self::PreparedUpdate(_) => CommandPreparedStatementUpdate::type_url(),
             Self::Ingest(_) => CommandStatementIngest::type_url(),
+            Self::Lookup(_) => LookupRequest::TYPE_URL,
             Self::Listing(command) => command.type_url(),
         })
     }
+}
+
+fn lookup_request(message: Bytes) -> Result<DescribedRequest> {
+    let request = LookupRequest::decode(message).map_err(|source| {
+        Error::with_source(
+            ErrorCode::InvalidArgument,
+            format!("the message {} cannot be decoded", LookupRequest::TYPE_URL),
+            source,
+        )
+    })?;
+    Ok(DescribedRequest::Lookup(request))
 }
 
 /// Returns a query of all rows of the table with the path `[table]`, `[schema, table]` or
@@ -120,11 +139,8 @@ pub(super) fn table_sql(path: &[String]) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use arrow_flight::sql::{Any, CommandGetCatalogs};
-    use prost::Message;
-    use volary_flight_proto::ErrorCode;
-
     use super::*;
+    use arrow_flight::sql::{Any, CommandGetCatalogs};
 
     fn cmd(bytes: impl Into<Bytes>) -> Result<DescribedRequest> {
         DescribedRequest::from_descriptor(&FlightDescriptor::new_cmd(bytes))
@@ -239,9 +255,11 @@ mod tests {
             ErrorCode::Unimplemented
         );
         let damaged = "type.googleapis.com/arrow.flight.protocol.sql.CommandStatementQuery";
-        assert_eq!(
-            code(other(damaged, b"\x0a\xff")),
-            ErrorCode::InvalidArgument
-        );
+        for damaged in [damaged, LookupRequest::TYPE_URL] {
+            assert_eq!(
+                code(other(damaged, b"\x0a\xff")),
+                ErrorCode::InvalidArgument
+            );
+        }
     }
 }

@@ -16,7 +16,8 @@
 //! 9. Every column of GetTables has metadata: `types`.
 //! 10. Messages have no compression and no dictionaries: `stream`, `types`.
 //!
-//! Volary's own clients send a statement with its parameters in one call: `exchange`.
+//! Volary's own clients send a statement with its parameters in one call, and keys whose rows they
+//! want: `exchange`.
 //!
 //! A statement passes through `service`, `descriptor`, and `statement` (or `prepared`, `update`) to
 //! the engine. Its rows pass from the engine through `stream` and `watched_stream` to the client.
@@ -58,6 +59,8 @@ mod joined_messages;
 mod keys;
 /// Handles ListFlights, which lists each table as a flight with a path descriptor.
 mod list;
+/// Reads requests for the rows of keys.
+mod lookup;
 /// Handles Flight SQL's metadata commands: catalogs, schemas, tables, and the other facts about the
 /// database that drivers ask for.
 mod metadata;

@@ -59,7 +59,8 @@ impl FlightSql {
             DescribedRequest::Listing(command) => RowRequest::Listing(command),
             DescribedRequest::Update(_)
             | DescribedRequest::PreparedUpdate(_)
-            | DescribedRequest::Ingest(_) => {
+            | DescribedRequest::Ingest(_)
+            | DescribedRequest::Lookup(_) => {
                 return Err(described.unsupported_error());
             }
         })

@@ -7,6 +7,7 @@ use tonic::Status;
 use volary_exec::client_rows::{
     CLIENT_BATCH_BYTES, ClientMessages, client_messages, client_rows, schema_message,
 };
+use volary_exec::stage_timer::StageTimer;
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::{Error, Result, ipc};
 use volary_gather::announced_schema::AnnouncedSchema;
@@ -28,14 +29,18 @@ pub(super) fn query_messages(
     if query.passes_rows_unchanged() {
         return worker_messages(query, &announced, progress);
     }
-    let id = query.id;
-    let target = announced.clone();
+    let (id, timer) = (query.id, StageTimer::default());
+    progress.set_row_timer(timer.clone());
+    let (target, row_timer) = (announced.clone(), timer.clone());
     let rows = stream::once(Box::pin(query.start(progress.clone())))
-        .map_ok(move |rows| client_rows(rows, target.clone(), CLIENT_BATCH_BYTES))
+        .map_ok(move |rows| {
+            let rows = row_timer.source(rows);
+            client_rows(rows, target.clone(), CLIENT_BATCH_BYTES)
+        })
         .try_flatten()
         .inspect_ok(move |batch| progress.add_rows(batch.num_rows() as u64))
         .map_err(move |error| log_failure(error, id));
-    client_messages(announced, rows)
+    timer.output(client_messages(announced, rows)).boxed()
 }
 
 /// Returns the messages of the workers, which convert their rows to the client's types themselves.
@@ -57,8 +62,15 @@ fn worker_messages(
         let progress = progress.clone();
         Box::pin(async move { query.start_forwarding(progress, &announced).await })
     };
-    let messages = stream::once(starting).try_flatten().boxed();
-    let rows = JoinedMessages::new(messages, schema).map(move |passed| match passed {
+    let timer = StageTimer::default();
+    progress.set_row_timer(timer.clone());
+    let row_timer = timer.clone();
+    let messages = stream::once(starting)
+        .map_ok(move |messages| row_timer.source(messages))
+        .try_flatten()
+        .boxed();
+    let joined = timer.output(JoinedMessages::new(messages, schema));
+    let rows = joined.map(move |passed| match passed {
         Ok(passed) => {
             progress.add_rows(passed.rows);
             Ok(passed.message)

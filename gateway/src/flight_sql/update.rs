@@ -117,7 +117,9 @@ impl FlightSql {
                 let rows = self.ingest(call, ingest, batches).await?;
                 update_result(record_count(Some(rows)))
             }
-            DescribedRequest::Query(_) | DescribedRequest::Listing(_) => {
+            DescribedRequest::Query(_)
+            | DescribedRequest::Listing(_)
+            | DescribedRequest::Lookup(_) => {
                 return Err(described.unsupported_error());
             }
         };

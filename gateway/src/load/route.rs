@@ -254,7 +254,14 @@ mod tests {
         assert_eq!(table.workers().len(), workers.len());
         let address = SocketAddr::from(([127, 0, 0, 1], 7100));
         let config = Config::default();
-        let cluster = Cluster::new(&config, address, catalog.clone(), None, Handle::current());
+        let cluster = Cluster::new(
+            &config,
+            address,
+            catalog.clone(),
+            None,
+            Handle::current(),
+            None,
+        );
         let (puts, opened) = put::open(PutContext {
             cluster,
             idle: Duration::from_secs(1),

@@ -16,6 +16,8 @@ mod equal_names;
 pub(crate) mod exact_numbers;
 /// Bounds how large a statement becomes when each use of a CTE or a view is replaced by its query.
 pub(crate) mod expansion;
+/// Finds the statement in an EXPLAIN.
+pub(crate) mod explained;
 /// Rewrites calls of functions that other databases have.
 mod foreign_functions;
 /// Rewrites words of other databases that sqlparser does not read.
@@ -26,6 +28,10 @@ pub(crate) mod function_clauses;
 pub(crate) mod headings;
 /// Parses KILL, in which sqlparser accepts only a number.
 mod kill;
+/// Puts parameters in place of a statement's literals.
+pub(crate) mod literals;
+/// Takes long lists of constants out of a statement's text.
+pub(crate) mod long_lists;
 /// Rewrites joins with USING and NATURAL, so that their merged columns are those of SQL.
 pub(crate) mod merged_columns;
 /// Defines the names of the catalog and its schemas, and converts the names in statements.
@@ -64,6 +70,8 @@ mod standard;
 pub(crate) mod syntax;
 /// Rewrites calls of table functions in FROM.
 mod table_functions;
+/// Finds the texts of tokens.
+mod text_position;
 /// Classifies tokens.
 mod tokens;
 /// Defines the statements BEGIN, COMMIT and ROLLBACK.

@@ -7,6 +7,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use volary_catalog::access::Rights;
+use volary_exec::stage_timer::StageTimer;
 use volary_flight_proto::ids::{QueryId, SessionId};
 use volary_flight_proto::trace::TraceParent;
 use volary_flight_proto::{Error, ErrorCode, SqlState};
@@ -53,6 +54,9 @@ pub(super) struct Entry {
     sent_bytes: AtomicU64,
     /// Number of rows that were written. It is set when the whole work is done.
     rows_when_done: OnceLock<u64>,
+    /// The time since which the statement reads what was committed then. `None` while it reads
+    /// nothing.
+    reads_since: Mutex<Option<Instant>>,
     fate: Mutex<Fate>,
     ended: CancellationToken,
     /// The span that the next work on the statement belongs to.
@@ -73,26 +77,45 @@ enum Fate {
     Committing,
 }
 
+/// How a query was planned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Planning {
+    /// Time that parsing took. It is zero if no text was parsed.
+    pub parsing: Duration,
+    /// Time that planning took after that.
+    pub planning: Duration,
+    /// Says whether a generic plan was used.
+    pub plan_found: bool,
+}
+
 /// The progress of a statement through its phases.
 #[derive(Debug, Default)]
 struct Phases {
-    /// Time that the planning took. A query may have been planned before it was listed.
-    planning_time: Option<Duration>,
+    /// Time that parsing took. `None` if the statement is no text, or is not parsed yet.
+    parsing: Option<Duration>,
+    /// How the query was planned. A query may have been planned before it was listed.
+    planning: Option<Planning>,
     queued_at: Option<Instant>,
     running_at: Option<Instant>,
     /// Holds the memory pool of the statement while it runs.
     runtime_env: Weak<RuntimeEnv>,
     gathers: Option<Gathers>,
+    /// Measures the encoding of the rows.
+    rows: Option<StageTimer>,
+    /// The work for the parts of the statement that have ended.
+    work_of_parts: Option<WorkerStatistics>,
 }
 
 impl Entry {
     pub(super) fn new(issuer: Issuer, text: &str, totals: Arc<StatementTotals>) -> Self {
+        let started_at = Instant::now();
         Self {
             trace: Mutex::new(issuer.trace),
             issuer,
             text: listable_text(text),
             started: SystemTime::now(),
-            started_at: Instant::now(),
+            started_at,
+            reads_since: Mutex::new(Some(started_at)),
             phases: Mutex::default(),
             rows: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
@@ -115,9 +138,13 @@ impl Entry {
         Self::new(issuer, "", Arc::default())
     }
 
-    /// Returns when the statement began.
-    pub(super) fn started_at(&self) -> Instant {
-        self.started_at
+    /// Returns the time since which the statement reads what was committed then.
+    pub(super) fn reads_since(&self) -> Option<Instant> {
+        *self.reads_since.lock()
+    }
+
+    pub(super) fn set_reads_since(&self, since: Option<Instant>) {
+        *self.reads_since.lock() = since;
     }
 
     /// Returns the session that sent the statement.
@@ -138,11 +165,20 @@ impl Entry {
         *self.trace.lock() = Some(trace);
     }
 
-    pub(super) fn set_planned(&self, plan: &Arc<dyn ExecutionPlan>, planned_in: Duration) {
+    pub(super) fn set_parsed(&self, parsing: Duration) {
+        self.phases.lock().parsing = Some(parsing);
+    }
+
+    pub(super) fn set_planned(&self, plan: &Arc<dyn ExecutionPlan>, planning: Planning) {
         let gathers = Gathers::of(plan);
         let mut phases = self.phases.lock();
         phases.gathers = Some(gathers);
-        phases.planning_time = Some(planned_in);
+        phases.parsing = Some(planning.parsing);
+        phases.planning = Some(planning);
+    }
+
+    pub(super) fn set_row_timer(&self, timer: StageTimer) {
+        self.phases.lock().rows = Some(timer);
     }
 
     pub(super) fn set_queued(&self) {
@@ -224,8 +260,14 @@ impl Entry {
     }
 
     pub(super) fn work(&self) -> Option<WorkerStatistics> {
-        let gathers = self.phases.lock().gathers.clone()?;
-        Some(gathers.work())
+        let phases = self.phases.lock();
+        let of_gathers = phases.gathers.as_ref().map(Gathers::work);
+        of_gathers.or(phases.work_of_parts)
+    }
+
+    pub(super) fn add_work(&self, work: &WorkerStatistics) {
+        let mut phases = self.phases.lock();
+        phases.work_of_parts.get_or_insert_default().add(work);
     }
 
     pub(super) fn status(&self, id: QueryId) -> StatementStatus {
@@ -235,6 +277,8 @@ impl Entry {
         let now = Instant::now();
         let until_queued = phases.queued_at.unwrap_or(now);
         let until_running = phases.running_at.unwrap_or(now);
+        let until_planned = until_queued.duration_since(self.started_at);
+        let parsing = phases.parsing.unwrap_or_default();
         StatementStatus {
             id,
             issuer: self.issuer.clone(),
@@ -245,11 +289,15 @@ impl Entry {
                 (None, None) => Phase::Planning,
             },
             started: self.started,
-            planning: phases
-                .planning_time
-                .unwrap_or(until_queued.duration_since(self.started_at)),
+            parsing: phases.parsing,
+            planning: match phases.planning {
+                Some(planning) => planning.planning,
+                None => until_planned.saturating_sub(parsing),
+            },
+            plan_found: phases.planning.map(|planning| planning.plan_found),
             queued: until_running.duration_since(until_queued),
             running: now.duration_since(until_running),
+            row_times: phases.rows.as_ref().map(|timer| timer.times(now)),
             sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
             memory_bytes: memory_bytes as u64,
             work,

@@ -22,6 +22,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_plan::ExecutionPlan;
 use parking_lot::Mutex;
 use tracing::Span;
+use volary_exec::stage_timer::{RowTimes, StageTimer};
 use volary_flight_proto::ids::{QueryId, SessionId};
 use volary_flight_proto::trace::TraceParent;
 use volary_flight_proto::{Error, ErrorCode, Result};
@@ -30,6 +31,7 @@ use volary_node::traces;
 
 use entry::Entry;
 pub use entry::Phase;
+pub(crate) use entry::Planning;
 use history::History;
 pub use history::{EndOutcome, EndedStatement};
 pub(crate) use totals::StatementTotals;
@@ -77,12 +79,19 @@ pub struct StatementStatus {
     pub phase: Phase,
     /// Time at which the statement was listed.
     pub started: SystemTime,
+    /// Time that the parsing took. `None` if the statement is no text, or is not parsed yet.
+    pub parsing: Option<Duration>,
     /// Time that the planning took.
     pub planning: Duration,
+    /// Says whether a query used a generic plan. `None` if no query was planned.
+    pub plan_found: Option<bool>,
     /// Time that the statement waited for a place to run.
     pub queued: Duration,
     /// Time since the statement began to run. Its rows are sent during this time.
     pub running: Duration,
+    /// How long rows were encoded for the client, and how long they waited for it. `None` if the
+    /// statement is no query that runs.
+    pub row_times: Option<RowTimes>,
     /// Number of bytes that the client was sent, without headers.
     pub sent_bytes: u64,
     /// Number of bytes of the gateway's memory that the statement holds.
@@ -230,10 +239,12 @@ impl Statements {
         }
     }
 
-    /// Returns when the oldest of the running statements began; `None` if none runs.
+    /// Returns the time since which the oldest of the running statements reads what was committed
+    /// then; `None` if none reads anything.
     pub(crate) fn oldest_start(&self) -> Option<Instant> {
         let entries = self.entries();
-        entries.iter().map(|(_, entry)| entry.started_at()).min()
+        let times = entries.iter().filter_map(|(_, entry)| entry.reads_since());
+        times.min()
     }
 
     fn entries(&self) -> Vec<(QueryId, Arc<Entry>)> {
@@ -396,9 +407,30 @@ impl ProgressHandle {
         self.0.work()
     }
 
-    /// Notes the plan of a query, and how long the planning took.
-    pub(crate) fn set_planned(&self, plan: &Arc<dyn ExecutionPlan>, planned_in: Duration) {
-        self.0.set_planned(plan, planned_in);
+    /// Notes how long the parsing took.
+    pub(crate) fn set_parsed(&self, parsing: Duration) {
+        self.0.set_parsed(parsing);
+    }
+
+    /// Notes the plan of a query, and how it was made.
+    pub(crate) fn set_planned(&self, plan: &Arc<dyn ExecutionPlan>, planning: Planning) {
+        self.0.set_planned(plan, planning);
+    }
+
+    /// Notes what measures the encoding of the rows.
+    pub(crate) fn set_row_timer(&self, timer: StageTimer) {
+        self.0.set_row_timer(timer);
+    }
+
+    /// Notes the work for a part of a statement that has no plan as a whole.
+    pub(crate) fn add_work(&self, work: &WorkerStatistics) {
+        self.0.add_work(work);
+    }
+
+    /// Notes since when the statement reads what was committed then. `None` means that it reads
+    /// nothing at the moment. Otherwise a statement reads what was committed when it began.
+    pub(crate) fn set_reads_since(&self, since: Option<Instant>) {
+        self.0.set_reads_since(since);
     }
 
     /// Notes that the statement waits for a place to run.

@@ -62,7 +62,8 @@ impl StatementTotals {
 
     pub(super) fn add_ended(&self, status: &StatementStatus, error: Option<ErrorCode>) {
         self.outcomes.add(error);
-        let total = status.planning + status.queued + status.running;
+        let parsing = status.parsing.unwrap_or_default();
+        let total = parsing + status.planning + status.queued + status.running;
         self.durations.observe(total.as_secs_f64());
         self.planning.observe(status.planning.as_secs_f64());
         self.queued.observe(status.queued.as_secs_f64());

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
+use volary_flight_proto::stage_times::StageTimes;
 use volary_gather::report::StreamReports;
 
 use volary_planner::gather::GatherExec;
@@ -21,6 +22,49 @@ pub struct WorkerStatistics {
     pub scanned_rows: u64,
     /// Number of bytes that the scans read from storage.
     pub scanned_bytes: u64,
+    /// How long the stages of the workers took, added up over the workers. `None` if no worker has
+    /// ended.
+    pub stages: Option<StageTimes>,
+}
+
+impl WorkerStatistics {
+    /// Returns the work of workers that were asked for rows of so many shards, as they reported it.
+    pub(crate) fn of_reports(workers: usize, shards: usize, reports: &StreamReports) -> Self {
+        let mut work = Self {
+            workers: workers as u64,
+            shards: shards as u64,
+            ..Self::default()
+        };
+        work.add_reports(reports);
+        work
+    }
+
+    /// Adds the work for another part of the statement.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.workers += other.workers;
+        self.workers_done += other.workers_done;
+        self.shards += other.shards;
+        self.segments = self.segments.saturating_add(other.segments);
+        self.scanned_rows = self.scanned_rows.saturating_add(other.scanned_rows);
+        self.scanned_bytes = self.scanned_bytes.saturating_add(other.scanned_bytes);
+        self.add_stages(other.stages);
+    }
+
+    fn add_reports(&mut self, reports: &StreamReports) {
+        reports.for_each_end(|end, workers| {
+            self.workers_done += workers;
+            // These numbers come from workers, and may have any value.
+            self.segments = self.segments.saturating_add(end.segments);
+            self.scanned_rows = self.scanned_rows.saturating_add(end.scanned_rows);
+            self.scanned_bytes = self.scanned_bytes.saturating_add(end.scanned_bytes);
+        });
+        self.add_stages(reports.stage_times());
+    }
+
+    fn add_stages(&mut self, other: Option<StageTimes>) {
+        let stages = [self.stages, other];
+        self.stages = stages.into_iter().flatten().reduce(StageTimes::plus);
+    }
 }
 
 /// The gathers of a plan. The plan itself is not kept: operators that outlive their query would
@@ -62,13 +106,7 @@ impl Gathers {
         for gather in &self.0 {
             work.workers += gather.workers;
             work.shards += gather.shards;
-            gather.reports.for_each_end(|end, workers| {
-                work.workers_done += workers;
-                // These numbers come from workers, and may have any value.
-                work.segments = work.segments.saturating_add(end.segments);
-                work.scanned_rows = work.scanned_rows.saturating_add(end.scanned_rows);
-                work.scanned_bytes = work.scanned_bytes.saturating_add(end.scanned_bytes);
-            });
+            work.add_reports(&gather.reports);
         }
         work
     }

@@ -20,6 +20,7 @@ enum ColumnValue<R> {
     Number(fn(&R) -> u64),
     OptionalNumber(fn(&R) -> Option<u64>),
     Boolean(fn(&R) -> bool),
+    OptionalBoolean(fn(&R) -> Option<bool>),
     Time(fn(&R) -> i64),
     OptionalTime(fn(&R) -> Option<i64>),
 }
@@ -56,6 +57,15 @@ impl<R> Column<R> {
         Self { name, value }
     }
 
+    /// Describes a nullable column of booleans.
+    pub(super) const fn optional_boolean(
+        name: &'static str,
+        value: fn(&R) -> Option<bool>,
+    ) -> Self {
+        let value = ColumnValue::OptionalBoolean(value);
+        Self { name, value }
+    }
+
     /// Describes a column of times. A value is a number of microseconds since 1970.
     pub(super) const fn time(name: &'static str, value: fn(&R) -> i64) -> Self {
         let value = ColumnValue::Time(value);
@@ -77,6 +87,7 @@ impl<R> Column<R> {
             ColumnValue::Number(_) => (DataType::Int64, false),
             ColumnValue::OptionalNumber(_) => (DataType::Int64, true),
             ColumnValue::Boolean(_) => (DataType::Boolean, false),
+            ColumnValue::OptionalBoolean(_) => (DataType::Boolean, true),
             ColumnValue::Time(_) => (time(), false),
             ColumnValue::OptionalTime(_) => (time(), true),
         };
@@ -101,6 +112,9 @@ impl<R> Column<R> {
             ColumnValue::Boolean(value) => {
                 let values = rows.map(|row| Some(value(row)));
                 Arc::new(values.collect::<BooleanArray>())
+            }
+            ColumnValue::OptionalBoolean(value) => {
+                Arc::new(rows.map(value).collect::<BooleanArray>())
             }
             ColumnValue::Time(value) => {
                 times(TimestampMicrosecondArray::from_iter_values(rows.map(value)))
@@ -145,12 +159,13 @@ mod tests {
 
     #[test]
     fn values_have_the_type_that_the_column_announces() {
-        let columns: [Column<u64>; 7] = [
+        let columns: [Column<u64>; 8] = [
             Column::text("text", u64::to_string),
             Column::optional_text("optional_text", |_| None),
             Column::number("number", |row| *row),
             Column::optional_number("optional_number", |row| row.checked_sub(1)),
             Column::boolean("boolean", |row| *row > 0),
+            Column::optional_boolean("optional_boolean", |row| (*row > 0).then_some(true)),
             Column::time("time", |_| timestamp_from_ms(7)),
             Column::optional_time("optional_time", |_| None),
         ];
@@ -165,7 +180,7 @@ mod tests {
         });
         let numbers = values[2].as_primitive::<Int64Type>().values();
         assert_eq!(numbers[..], [0, i64::MAX]);
-        let times = values[5]
+        let times = values[6]
             .as_primitive::<TimestampMicrosecondType>()
             .values();
         assert_eq!(times[..], [7000, 7000]);

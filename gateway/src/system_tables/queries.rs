@@ -24,9 +24,17 @@ impl SystemTable for Queries {
         Column::text("state", |status| status.phase.name().to_owned()),
         Column::text("statement", |status| status.text.clone()),
         Column::time("started", |status| timestamp(status.started)),
+        Column::optional_number("parsing_us", |status| status.parsing.map(microseconds)),
         Column::number("planning_us", |status| microseconds(status.planning)),
+        Column::optional_boolean("plan_found", |status| status.plan_found),
         Column::number("queued_us", |status| microseconds(status.queued)),
         Column::number("running_us", |status| microseconds(status.running)),
+        Column::optional_number("encode_us", |status| {
+            status.row_times.map(|times| microseconds(times.encode))
+        }),
+        Column::optional_number("client_wait_us", |status| {
+            status.row_times.map(|times| microseconds(times.reader))
+        }),
         Column::number("sent_bytes", |status| status.sent_bytes),
         Column::number("memory_bytes", |status| status.memory_bytes),
         Column::number("workers", |status| status.work.workers),

@@ -36,6 +36,11 @@ impl PlanOwner {
         self.plan.clone()
     }
 
+    /// Returns the error of the plan if it was ended.
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.plan.error()
+    }
+
     /// Runs `action` as a part of the plan: the memory that it reserves is counted as the plan's.
     pub fn start<T>(&self, action: impl FnOnce() -> T) -> T {
         self.plan.work.run(action)

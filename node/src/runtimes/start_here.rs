@@ -16,7 +16,7 @@ use super::{Runtimes, run_on};
 
 /// Computing time after which work continues on the CPU runtime. It is spread over several polls,
 /// and other calls wait for no more than one of them.
-const SHORT_WORK_TIME: Duration = Duration::from_millis(2);
+pub(super) const SHORT_WORK_TIME: Duration = Duration::from_millis(2);
 
 /// Size of rows, in bytes, above which sorting, converting or encoding them takes long. Work with
 /// more rows should [continue on the CPU runtime](continue_on_cpu).
@@ -142,7 +142,8 @@ impl Runtimes {
     }
 }
 
-fn panic_error(panic: &(dyn Any + Send)) -> Error {
+/// Returns the error of a task or a call that has panicked.
+pub(crate) fn panic_error(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     Error::internal(format!("a task panicked: {}", text.unwrap_or("no text")))

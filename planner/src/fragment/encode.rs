@@ -43,6 +43,7 @@ use volary_gather::members::MembersExec;
 
 use super::shard_scan::ShardScanExec;
 use super::statement_parameter;
+use crate::value_list::ValueList;
 
 #[cfg(test)]
 mod tests;
@@ -411,6 +412,9 @@ impl PhysicalProtoConverterExtension for Converter<'_> {
             // `remove_dynamic_filter` removes this filter from the plan. Parameters for its values
             // would remain, and nothing would refer to them.
             return serialize_physical_expr_with_converter(expression, codec, &Self::Inline);
+        }
+        if let Some(keys) = ValueList::key_set(expression)? {
+            return self.physical_expr_to_proto(&keys, codec);
         }
         if let Some(keys) = expression.downcast_ref::<KeySetExpr>() {
             let ordinal = add_value(values, keys.values_to_bytes()?);

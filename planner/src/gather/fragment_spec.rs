@@ -51,6 +51,11 @@ pub struct PreparedFragment {
 }
 
 impl PreparedFragment {
+    /// Returns how many values the fragment has.
+    pub(super) fn value_count(&self) -> usize {
+        self.encoded.parameters.values.len()
+    }
+
     /// Returns the numbers of the statement parameters in the fragment, once for each occurrence.
     pub(crate) fn statement_parameters(&self) -> impl Iterator<Item = usize> {
         let parameters = self.encoded.statement_parameters.iter();

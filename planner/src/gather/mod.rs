@@ -12,6 +12,8 @@ pub mod exec;
 mod fragment_request;
 /// Describes the fragment that the workers of a gather run.
 mod fragment_spec;
+/// Asks workers for the rows of keys, with a fragment that is made once.
+mod lookup;
 /// Chooses the workers that merge the rows of the others for the gateway.
 pub(crate) mod relay_plan;
 /// Names the span that a query's gathers are below in its trace.
@@ -25,5 +27,6 @@ pub use context::QueryContext;
 pub use exec::GatherExec;
 pub(crate) use exec::merged_properties;
 pub use fragment_spec::PreparedFragment;
+pub use lookup::{LookupFragment, LookupMemory, WorkerKeys};
 pub use run_span::RunSpan;
 pub use volary_gather::WorkerTarget;

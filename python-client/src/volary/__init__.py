@@ -39,8 +39,10 @@ from .errors import (
 
 # Streams are imported when they are used: see `Connection.stream`.
 if TYPE_CHECKING:
+    from ._lookup import Keys, Lookup, PendingLookup
     from ._write_stream import Acknowledgement, BatchStatus, StreamData, WriteStream
 
+_OF_LOOKUPS = ("Keys", "Lookup", "PendingLookup")
 _OF_STREAMS = ("Acknowledgement", "BatchStatus", "StreamData", "WriteStream")
 
 __all__ = [
@@ -57,9 +59,12 @@ __all__ = [
     "IngestMode",
     "InternalError",
     "InvalidArgumentError",
+    "Keys",
     "LocalCluster",
+    "Lookup",
     "NotFoundError",
     "Parameters",
+    "PendingLookup",
     "PermissionDeniedError",
     "Plan",
     "PlanNode",
@@ -79,6 +84,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _OF_LOOKUPS:
+        from . import _lookup
+
+        return getattr(_lookup, name)
     if name not in _OF_STREAMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import _write_stream

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ._flight_sql import IngestMode, get_tables, statement_ingest
+from ._flight_sql import IngestMode, get_tables, lookup_request, statement_ingest
 from ._gateway import Gateway
 from ._ingest import IngestData, to_reader
 from ._names import quoted, quoted_table
@@ -21,12 +21,16 @@ from .errors import InvalidArgumentError
 
 # Streams are imported when they are used, because that takes a fifth as long as importing all else.
 if TYPE_CHECKING:
+    from ._lookup import Keys, Lookup
     from ._write_stream import BatchStatus, ColumnTypes, WriteStream
 
 _LONGEST_PRODUCER = 64
 # The defaults of a stream, in seconds.
 _STREAM_TIMEOUT = 300.0
 _RETRY_TIMEOUT = 60.0
+# The default of a lookup, in seconds.
+_LOOKUP_TIMEOUT = 60.0
+_LONGEST_JOIN_WINDOW = 10.0
 
 
 class Connection:
@@ -203,6 +207,64 @@ class Connection:
         self._gateway.end_with_session(stream)
         return stream
 
+    def lookup(
+        self,
+        table: str,
+        keys: Keys,
+        *,
+        columns: Sequence[str] | None = None,
+        schema: str | None = None,
+        positions: str | None = None,
+        timeout: float | None = None,
+    ) -> pa.Table:
+        """Returns the rows of a table whose shard key is one of `keys`, in the order of the keys.
+
+        A key without a row is left out, a key with several rows has all of them, and a key that is asked for twice has
+        its rows twice. `positions` is the name of an additional first column, which says at which position among
+        `keys`, from 0, the key of each row is. `columns` are the columns of the table that are wanted, by default all.
+        There may be any number of keys. All of them are looked up in the same state of the table.
+
+        `table` is the exact name of a table with a shard key, without quotes. `schema` is that of its schema, by
+        default the current schema of the session (USE). `timeout`, in seconds, replaces the timeout of the connection.
+        """
+        from ._lookup import look_up_all, to_array
+
+        array = to_array(keys)
+        command = lookup_request(table, _wanted(columns), schema=schema, one_snapshot=True)
+        seconds = self._gateway.timeout if timeout is None else timeout
+        exchange = self._gateway.shared_channel().exchange(command, timeout=seconds)
+        return look_up_all(exchange, array, positions, seconds)
+
+    def lookups(
+        self,
+        table: str,
+        *,
+        columns: Sequence[str] | None = None,
+        schema: str | None = None,
+        timeout: float | None = None,
+        join_window: float | None = None,
+    ) -> Lookup:
+        """Returns an object that looks up rows of one table by its shard key, for a program that asks often. Use it in
+        a `with` block.
+
+        The arguments are those of `lookup`, except `join_window`: the number of seconds for which `Lookup.one` waits
+        for other threads that ask for a single key, too. Their keys are then sent as one batch. `timeout`, in seconds,
+        limits the time until keys are answered; by default it is that of the connection, or else 60.
+        """
+        from ._lookup import Lookup, Route
+
+        if join_window is not None and not 0 <= join_window <= _LONGEST_JOIN_WINDOW:
+            raise InvalidArgumentError(f"join_window must be 0 to {_LONGEST_JOIN_WINDOW:g} seconds, not {join_window}")
+        # After a restart of the gateway, the session has no current schema any more.
+        schema = self._schema_of(table) if schema is None else schema
+        route = Route(
+            self._gateway, lookup_request(table, _wanted(columns), schema=schema), table=quoted_table(table, schema)
+        )
+        timeout = self._gateway.timeout or _LOOKUP_TIMEOUT if timeout is None else timeout
+        lookup = Lookup(route, timeout=timeout, join_window=join_window)
+        self._gateway.end_with_session(lookup)
+        return lookup
+
     def batch_status(
         self, table: str, producer: str, sequence: int | None = None, *, schema: str | None = None
     ) -> BatchStatus:
@@ -250,3 +312,12 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"<volary.Connection to {self.uri}{' (closed)' if self._gateway.is_closed else ''}>"
+
+
+def _wanted(columns: Sequence[str] | None) -> Sequence[str]:
+    """Returns the columns of a request for keys, which asks for all of them if it names none."""
+    if columns is None:
+        return []
+    if isinstance(columns, str) or not columns:
+        raise InvalidArgumentError(f"columns must be a list of one or more names, not {columns!r}")
+    return columns

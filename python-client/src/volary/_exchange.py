@@ -71,6 +71,11 @@ class Exchange:
         with self._translated:
             self._writer.write_with_metadata(batch, pa.py_buffer(note))
 
+    def write_rows(self, batch: pa.RecordBatch) -> None:
+        """Sends one message with rows. Raises the gateway's error if the gateway has ended the call."""
+        with self._translated:
+            self._writer.write_batch(batch)
+
     def finish(self) -> None:
         """Sends the end of the stream. The gateway may still answer."""
         with self._translated:
@@ -102,6 +107,22 @@ class Exchange:
             return chunk.data
         note: Note = json.loads(chunk.app_metadata.to_pybytes().decode()) if chunk.app_metadata is not None else {}
         return note
+
+    def columns(self) -> pa.Schema:
+        """Returns the columns of the rows that come back. Waits until they have arrived."""
+        with self._translated:
+            return self._reader.schema
+
+    def read_annotated(self) -> tuple[pa.RecordBatch | None, Note] | None:
+        """Returns the next message, with its rows if it has any and with its note, or None at the end."""
+        try:
+            chunk = self._reader.read_chunk()
+        except StopIteration:
+            return None
+        except PYARROW_ERRORS as error:
+            raise translate(error, self._answer) from error
+        note: Note = json.loads(chunk.app_metadata.to_pybytes()) if chunk.app_metadata is not None else {}
+        return chunk.data, note
 
     def cancel(self) -> None:
         """Cancels the call, whatever its state."""

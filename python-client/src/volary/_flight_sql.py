@@ -6,7 +6,7 @@ pyarrow has no classes for them, and protobuf would be a large dependency for a 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 IngestMode: TypeAlias = Literal["append", "create", "replace", "create_append"]
@@ -15,6 +15,7 @@ replaces the table in one step. "create_append" creates the table if it does not
 """
 
 _TYPE_PREFIX = "type.googleapis.com/arrow.flight.protocol.sql."
+_VOLARY_PREFIX = "type.googleapis.com/volary."
 
 # The values of TableNotExistOption and TableExistsOption in FlightSql.proto.
 _CREATE, _FAIL_IF_NOT_THERE = 1, 2
@@ -70,13 +71,26 @@ def statement_ingest(
     return _any("CommandStatementIngest", message + b"".join(_bytes(1000, entry) for entry in entries))
 
 
+def lookup_request(
+    table: str, columns: Sequence[str], *, schema: str | None = None, one_snapshot: bool = False
+) -> bytes:
+    """Encodes Volary's LookupRequest. Without columns, it asks for all of them."""
+    message = _bytes(1, table.encode())
+    if schema is not None:
+        message += _bytes(2, schema.encode())
+    message += b"".join(_bytes(4, column.encode()) for column in columns)
+    if one_snapshot:
+        message += _number(5, 1)
+    return _any("LookupRequest", message, _VOLARY_PREFIX)
+
+
 def _pattern(name: str) -> bytes:
     """Returns the pattern of LIKE that only `name` matches."""
     return re.sub(r"([\\%_])", r"\\\1", name).encode()
 
 
-def _any(name: str, message: bytes) -> bytes:
-    return _bytes(1, (_TYPE_PREFIX + name).encode()) + _bytes(2, message)
+def _any(name: str, message: bytes, prefix: str = _TYPE_PREFIX) -> bytes:
+    return _bytes(1, (prefix + name).encode()) + _bytes(2, message)
 
 
 def _bytes(field: int, value: bytes) -> bytes:

@@ -172,6 +172,11 @@ class Gateway:
         self._check_open()
         return Channel(self._target.uri, self._target, self._session, Sharing.OWN)
 
+    def shared_channel(self) -> Channel:
+        """Returns the channel over which the session's statements go. It ends with the session."""
+        self._check_open()
+        return self._channel
+
     def log_in_again(self) -> bool:
         """Logs in with the password of the target, and says whether it has one. The session gets a new token."""
         if self._target.username is None:

@@ -25,6 +25,8 @@ from ._connect import connect as _connect
 from ._connection import Connection
 from ._ingest import IngestData
 from ._interrupt import Cancellation
+from ._lookup import Answer, Keys, Lookup, to_single_key
+from ._lookup._async import AsyncJoiner
 from ._parameters import Parameters
 from ._plan import Plan
 from ._result import Result
@@ -43,7 +45,7 @@ _T = TypeVar("_T")
 _threads = ThreadPoolExecutor(max_workers=256, thread_name_prefix="volary-aio")
 _CANCEL_AGAIN_SECONDS = 0.05
 
-__all__ = ["AsyncConnection", "AsyncResult", "AsyncWriteStream", "connect"]
+__all__ = ["AsyncConnection", "AsyncLookup", "AsyncResult", "AsyncWriteStream", "connect"]
 
 
 async def _on_thread(call: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
@@ -175,6 +177,55 @@ class AsyncWriteStream:
         await (self.close() if error is None else self.cancel())
 
 
+class AsyncLookup:
+    """Looks up rows by the shard key of one table: a `volary.Lookup` that waits without blocking the event loop.
+
+    With a `join_window`, single keys that tasks ask for at about the same time are sent as one batch.
+    """
+
+    def __init__(self, open_lookup: Callable[[], Lookup], join_window: float | None) -> None:
+        self._open = open_lookup
+        self._lookup: Lookup | None = None
+        self._joiner = None if join_window is None else AsyncJoiner(self._answer, join_window)
+
+    @property
+    def lookup(self) -> Lookup:
+        """The `volary.Lookup` that this lookup uses on its threads. Raises `RuntimeError` outside of the block."""
+        if self._lookup is None:
+            raise RuntimeError("the lookup is not open: use `async with`")
+        return self._lookup
+
+    async def get(self, keys: Keys, *, positions: str | None = None, timeout: float | None = None) -> pa.Table:
+        """Returns the rows of the keys, in the order of the keys: see `volary.Lookup.get`."""
+        return await _on_thread(self.lookup.get, keys, positions=positions, timeout=timeout)
+
+    async def contains(self, keys: Keys, *, timeout: float | None = None) -> pa.BooleanArray:
+        """Returns whether each key has a row: see `volary.Lookup.contains`."""
+        return await _on_thread(self.lookup.contains, keys, timeout=timeout)
+
+    async def one(self, key: Any) -> dict[str, Any] | None:
+        """Returns the row of one key, or None: see `volary.Lookup.one`."""
+        if self._joiner is None:
+            return await _on_thread(self.lookup.one, key)
+        return await self._joiner.one(key, to_single_key(key))
+
+    async def close(self) -> None:
+        """Ends the lookup at once: see `volary.Lookup.close`."""
+        await _on_thread(self.lookup.close)
+
+    async def __aenter__(self) -> AsyncLookup:
+        self._lookup = await _on_thread(self._open)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _answer(self, keys: pa.Array[Any]) -> Answer:
+        return await _on_thread(lambda: self.lookup.submit(keys).answer())
+
+
 class AsyncConnection:
     """A session on a gateway. `volary.aio.connect` creates it. `connection` is the `volary.Connection` that it uses on
     its threads.
@@ -221,6 +272,14 @@ class AsyncConnection:
     def stream(self, table: str, **options: Any) -> AsyncWriteStream:
         """Opens a stream that writes batches, in an `async with` block: see `volary.Connection.stream`."""
         return AsyncWriteStream(functools.partial(self.connection.stream, table, **options))
+
+    async def lookup(self, table: str, keys: Keys, **options: Any) -> pa.Table:
+        """Returns the rows of keys, in the order of the keys: see `volary.Connection.lookup`."""
+        return await _on_thread(self.connection.lookup, table, keys, **options)
+
+    def lookups(self, table: str, *, join_window: float | None = None, **options: Any) -> AsyncLookup:
+        """Looks up rows of one table, in an `async with` block: see `volary.Connection.lookups`."""
+        return AsyncLookup(functools.partial(self.connection.lookups, table, **options), join_window)
 
     async def batch_status(
         self, table: str, producer: str, sequence: int | None = None, *, schema: str | None = None

@@ -12,6 +12,12 @@ mod connections;
 mod functions;
 /// Tests that groups are the same on workers as on a gateway.
 mod grouping;
+/// Tests calls within the process of an embedded cluster.
+mod in_process;
+/// Tests statements that differ only in their literals.
+mod literals;
+/// Tests long lists of constants.
+mod long_lists;
 /// Tests handwritten queries over real data, which has NULLs and skew.
 mod nycflights;
 /// Tests the plans that EXPLAIN shows: which part runs on which workers, and why not more.

@@ -6,6 +6,7 @@ use arrow::array::AsArray;
 use sqllogictest::{
     Normalizer, Record, Runner, default_normalizer, parse_file, strict_column_validator,
 };
+use volary_cli::LocalOptions;
 use volary_tests::cluster::{TestCluster, data_directory, run};
 
 use super::client::Session;
@@ -71,7 +72,9 @@ impl SharedCluster {
         record: bool,
     ) -> anyhow::Result<()> {
         if cluster.is_none() {
-            *cluster = Some(TestCluster::start(self.workers).await?);
+            // The largest cluster shows that calls over connections have the same rows.
+            let calls = |options: &mut LocalOptions| options.in_process_calls = self.workers < 7;
+            *cluster = Some(TestCluster::start_with(self.workers, calls).await?);
         }
         let cluster = cluster.as_mut().context("the cluster has not started")?;
         let ran = self.run_records(cluster, file, record).await;

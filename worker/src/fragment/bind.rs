@@ -25,7 +25,7 @@ use super::relay::MemberRelay;
 use crate::expiry::Cutoff;
 use crate::scan::{LoggedBatches, SegmentSource, visible_rows};
 use crate::segment::{SegmentReaders, may_have_several_pages, stored_schema, with_intervals};
-use crate::storage::{CountedRows, Segment, Storage};
+use crate::storage::{CountedRows, Segment, Storage, VisibleRows};
 
 /// The shards and values that a fragment is bound to for one ticket.
 #[derive(Debug)]
@@ -67,6 +67,43 @@ impl TicketBindings {
             values: parameters.values,
         })
     }
+
+    /// Returns the rows of a shard of the scan that the ticket's snapshot sees. `expected` is what
+    /// the catalog has counted.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Storage::rows`].
+    pub(crate) fn visible_rows(
+        &self,
+        storage: &Storage,
+        scan: &ShardScan,
+        shard: u32,
+        expected: Option<ExpectedRows>,
+    ) -> Result<VisibleRows> {
+        let counted = expected.map(|expected| CountedRows {
+            expected,
+            counted_writes: self.counted_writes.as_ref().unwrap_or(&self.snapshot),
+        });
+        let as_of_us = scan.expiry.map(|_| self.as_of_us);
+        let table = TableId(scan.table_id);
+        storage.rows(table, shard, &self.snapshot, counted, as_of_us)
+    }
+}
+
+/// Returns the file of a segment, as scans and the cache of metadata name it.
+///
+/// # Errors
+/// Returns `INVALID_ARGUMENT` if the data directory has a name that object stores do not allow.
+pub(crate) fn file_of_segment(segment: &Arc<Segment>) -> Result<PartitionedFile> {
+    let file = PartitionedFile::new_from_meta(ObjectMeta {
+        location: segment.object_path()?,
+        // A segment never changes. With a fixed time, its cached metadata stays valid.
+        last_modified: DateTime::<Utc>::UNIX_EPOCH,
+        size: segment.bytes(),
+        e_tag: None,
+        version: None,
+    });
+    Ok(file.with_extension(Arc::clone(segment)))
 }
 
 /// Binds the scans and parameters of one fragment.
@@ -164,12 +201,8 @@ impl Binder {
     /// Returns `INVALID_ARGUMENT` if the ticket has no value for the parameter.
     pub(crate) fn parameter_value(&self, ordinal: u32) -> Result<&Bytes> {
         let values = &self.bindings.values;
-        values.get(ordinal as usize).ok_or_else(|| {
-            Error::invalid(format!(
-                "the fragment uses parameter {ordinal}, but the ticket has only {} values",
-                values.len()
-            ))
-        })
+        let value = values.get(ordinal as usize);
+        value.ok_or_else(|| missing_parameter_error(ordinal, values.len()))
     }
 
     /// Returns a Parquet scan of the segments.
@@ -261,28 +294,15 @@ impl Binder {
         files: &mut Files,
         partition: usize,
     ) -> Result<()> {
-        let TicketBindings {
-            snapshot,
-            counted_writes: counted,
-            as_of_us,
-            ..
-        } = &self.bindings;
-        let table = TableId(scan.table_id);
-        let as_of_us = scan.expiry.map(|_| *as_of_us);
-        let counted = expected.map(|expected| CountedRows {
-            expected,
-            counted_writes: counted.as_ref().unwrap_or(snapshot),
-        });
-        let rows = self
-            .storage
-            .rows(table, shard, snapshot, counted, as_of_us)?;
+        let bindings = &self.bindings;
+        let rows = bindings.visible_rows(&self.storage, scan, shard, expected)?;
         for segment in &rows.segments {
             let file = self.file_of(segment, files)?;
             files.groups[partition].push(file);
         }
         for segment in &rows.partly {
             let file = self.file_of(segment, files)?;
-            let selection = visible_rows(segment, snapshot)?;
+            let selection = visible_rows(segment, &bindings.snapshot)?;
             files.groups[partition].push(file.with_extension(selection));
         }
         if !rows.logged.is_empty() {
@@ -297,16 +317,15 @@ impl Binder {
     fn file_of(&self, segment: &Arc<Segment>, files: &mut Files) -> Result<PartitionedFile> {
         segment.check_once(self.check_bytes)?;
         files.may_have_pages |= may_have_several_pages(segment.rows(), segment.bytes());
-        let file = PartitionedFile::new_from_meta(ObjectMeta {
-            location: segment.object_path()?,
-            // A segment never changes. With a fixed time, its cached metadata stays valid.
-            last_modified: DateTime::<Utc>::UNIX_EPOCH,
-            size: segment.bytes(),
-            e_tag: None,
-            version: None,
-        });
-        Ok(file.with_extension(Arc::clone(segment)))
+        file_of_segment(segment)
     }
+}
+
+/// Creates the error for a parameter without a value.
+pub(super) fn missing_parameter_error(ordinal: u32, values: usize) -> Error {
+    Error::invalid(format!(
+        "the fragment uses parameter {ordinal}, but the ticket has only {values} values"
+    ))
 }
 
 /// The files that a scan reads.

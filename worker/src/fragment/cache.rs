@@ -2,6 +2,7 @@
 //! id.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,10 +15,13 @@ use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::batch_rows::check_batch_rows;
+use crate::lookup::request::KeyedFragment;
 
 /// Estimated memory of a decoded plan, for each byte of its encoded form. For example, a column
 /// with a name of a few letters is a decoded message of some hundred bytes.
 const DECODED_BYTES_PER_BYTE: usize = 10;
+/// Time that the start of a fragment may take on a network thread, where other calls wait for it.
+const QUICK_START: Duration = Duration::from_millis(1);
 
 /// A fragment, decoded as far as possible without a ticket.
 #[derive(Debug)]
@@ -26,8 +30,28 @@ pub struct DecodedFragment {
     pub settings: Fragment,
     /// The plan of the fragment.
     pub plan: PhysicalPlanNode,
+    /// What the fragment asks for, if it asks for rows by key.
+    pub(crate) keyed: Option<KeyedFragment>,
     /// Estimated memory of the fragment, in bytes.
     bytes: u32,
+    /// Time that the last start of the fragment took, in nanoseconds. The tickets of a fragment
+    /// differ only in shards and values, so each start takes about the same time.
+    start_nanos: AtomicU64,
+}
+
+impl DecodedFragment {
+    /// Notes how long a start of the fragment took: binding it and opening its rows.
+    pub(super) fn note_start(&self, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.start_nanos.store(nanos, Ordering::Relaxed);
+    }
+
+    /// Returns whether the last start took so little time that the next one may be on a network
+    /// thread.
+    pub(super) fn starts_quickly(&self) -> bool {
+        let nanos = self.start_nanos.load(Ordering::Relaxed);
+        Duration::from_nanos(nanos) <= QUICK_START
+    }
 }
 
 /// The fragment of a ticket: a cached one, or one that the ticket contains.
@@ -56,6 +80,14 @@ impl TicketFragment {
     /// Returns whether the fragment merges the rows of other workers.
     pub fn relays(&self) -> bool {
         self.settings().relayed.is_some()
+    }
+
+    /// Returns the fragment if it is cached.
+    pub(super) fn cached(&self) -> Option<&Arc<DecodedFragment>> {
+        match self {
+            Self::Cached(kept) => Some(kept),
+            Self::Sent(_) => None,
+        }
     }
 
     fn settings(&self) -> &Fragment {
@@ -125,13 +157,16 @@ impl FragmentCache {
         }
         check_batch_rows(fragment.batch_rows)?;
         let bytes = encoded.len().saturating_mul(DECODED_BYTES_PER_BYTE);
+        let plan = PhysicalPlanNode::decode(fragment.plan.clone()).map_err(undecodable)?;
         let decoded_fragment = Arc::new(DecodedFragment {
-            plan: PhysicalPlanNode::decode(fragment.plan.clone()).map_err(undecodable)?,
+            keyed: KeyedFragment::of(&plan, &fragment),
+            plan,
             settings: Fragment {
                 plan: Bytes::new(),
                 ..fragment
             },
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            start_nanos: AtomicU64::new(u64::MAX),
         });
         self.0.insert(id, Arc::clone(&decoded_fragment));
         Ok(decoded_fragment)
@@ -203,6 +238,26 @@ mod tests {
         }
         let other = fragment(200, &plan());
         assert!(kept.ticket_fragment(&named(&other)).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_fragment_is_known_to_start_quickly_only_after_it_did() {
+        let kept = FragmentCache::new(1 << 20);
+        let encoded = fragment(100, &plan());
+        let given = kept.ticket_fragment(&sent(&encoded)).unwrap().unwrap();
+        assert!(given.cached().is_none());
+        kept.decoded(given).unwrap();
+        let given = kept.ticket_fragment(&named(&encoded)).unwrap().unwrap();
+        let fragment = given.cached().unwrap();
+        assert!(!fragment.starts_quickly());
+        for (took, is_quick) in [
+            (QUICK_START, true),
+            (2 * QUICK_START, false),
+            (Duration::ZERO, true),
+        ] {
+            fragment.note_start(took);
+            assert_eq!(fragment.starts_quickly(), is_quick, "{took:?}");
+        }
     }
 
     #[test]

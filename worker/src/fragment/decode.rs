@@ -27,7 +27,7 @@ use volary_flight_proto::fragment::{Leaf, Parameter, leaf, parameter};
 use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::batch_rows::check_batch_rows;
-use super::bind::Binder;
+use super::bind::{Binder, missing_parameter_error};
 use super::filtered_scan;
 
 #[cfg(test)]
@@ -194,25 +194,86 @@ impl PhysicalExtensionCodec for Binder {
         inputs: &[Arc<dyn PhysicalExpr>],
         _: &PhysicalExprDecodeCtx<'_>,
     ) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
-        let parameter = Parameter::decode(buffer).map_err(|source| {
-            Error::with_source(
-                ErrorCode::InvalidArgument,
-                "a parameter cannot be decoded",
-                source,
-            )
-        })?;
-        match (parameter.kind, inputs) {
-            (Some(parameter::Kind::Literal(ordinal)), []) => Ok(Arc::new(Literal::new(scalar(
-                self.parameter_value(ordinal)?,
-            )?))),
-            (Some(parameter::Kind::KeySet(ordinal)), [key]) => {
-                let keys = KeySetExpr::from_bytes(Arc::clone(key), self.parameter_value(ordinal)?)?;
-                Ok(Arc::new(keys))
-            }
-            _ => not_impl_err!(
-                "a parameter must be a literal without inputs, or a set of keys with one input"
-            ),
+        decode_parameter(buffer, inputs, |ordinal| self.parameter_value(ordinal))
+    }
+}
+
+/// Makes an expression of a fragment, with the ticket's values in place of its parameters.
+///
+/// # Errors
+/// Returns `INVALID_ARGUMENT` for an expression that is not valid, or for missing values.
+pub(crate) fn decode_expression(
+    expression: &PhysicalExprNode,
+    schema: &Schema,
+    values: &[Bytes],
+    task: &TaskContext,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    let codec = TicketValues(values.to_vec());
+    let context = PhysicalPlanDecodeContext::new(task, &codec);
+    Ok(AllowList.proto_to_physical_expr(expression, schema, &context)?)
+}
+
+/// The values of a ticket. They decode expressions, and no operators.
+#[derive(Debug)]
+struct TicketValues(Vec<Bytes>);
+
+impl PhysicalExtensionCodec for TicketValues {
+    fn try_decode(
+        &self,
+        _: &[u8],
+        _: &[Arc<dyn ExecutionPlan>],
+        _: &TaskContext,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+        internal_err!("an expression contains no operators")
+    }
+
+    fn try_encode(
+        &self,
+        _: Arc<dyn ExecutionPlan>,
+        _: &mut Vec<u8>,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<(), DataFusionError> {
+        internal_err!("a worker encodes no fragments")
+    }
+
+    fn try_decode_expr(
+        &self,
+        buffer: &[u8],
+        inputs: &[Arc<dyn PhysicalExpr>],
+        _: &PhysicalExprDecodeCtx<'_>,
+    ) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
+        decode_parameter(buffer, inputs, |ordinal| {
+            let value = self.0.get(ordinal as usize);
+            value.ok_or_else(|| missing_parameter_error(ordinal, self.0.len()))
+        })
+    }
+}
+
+/// Makes an expression of a parameter and its value.
+fn decode_parameter<'a>(
+    buffer: &[u8],
+    inputs: &[Arc<dyn PhysicalExpr>],
+    value: impl Fn(u32) -> Result<&'a Bytes>,
+) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
+    let parameter = Parameter::decode(buffer).map_err(|source| {
+        Error::with_source(
+            ErrorCode::InvalidArgument,
+            "a parameter cannot be decoded",
+            source,
+        )
+    })?;
+    match (parameter.kind, inputs) {
+        (Some(parameter::Kind::Literal(ordinal)), []) => {
+            Ok(Arc::new(Literal::new(scalar(value(ordinal)?)?)))
         }
+        (Some(parameter::Kind::KeySet(ordinal)), [key]) => {
+            let keys = KeySetExpr::from_bytes(Arc::clone(key), value(ordinal)?)?;
+            Ok(Arc::new(keys))
+        }
+        _ => not_impl_err!(
+            "a parameter must be a literal without inputs, or a set of keys with one input"
+        ),
     }
 }
 

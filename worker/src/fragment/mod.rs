@@ -30,5 +30,11 @@ pub mod relay;
 pub mod run;
 /// Lists the fragments that run on a worker.
 pub mod running;
+/// Tells which fragments are short enough to run on network threads.
+mod short;
 /// Sends small answers in one piece.
 pub(crate) mod small_answer;
+/// Measures the stages of a fragment.
+mod stage_timers;
+/// Adds up what the operators of a plan have measured.
+mod work;

@@ -1,4 +1,4 @@
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -12,11 +12,12 @@ use datafusion::config::TableParquetOptions;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, execute_stream};
-use futures::{Stream, StreamExt, TryFutureExt, TryStreamExt, ready};
+use futures::future::Either;
+use futures::stream::{self, Stream};
+use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt, ready};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tonic::Status;
@@ -26,9 +27,11 @@ use volary_exec::buckets::Buckets;
 use volary_exec::client_rows::client_rows;
 use volary_exec::reserve_outgoing;
 use volary_exec::run::{display_with_metrics, make_runnable, record_operators};
+use volary_exec::stage_timer::TimedOutput;
 use volary_flight_proto::fragment::Fragment;
 use volary_flight_proto::frame::{EndOfStream, Frame};
 use volary_flight_proto::ids::QueryId;
+use volary_flight_proto::stage_times::StageTimes;
 use volary_flight_proto::ticket::FragmentTicket;
 use volary_flight_proto::trace::TraceParent;
 use volary_flight_proto::{Error, ErrorCode, Result, ipc};
@@ -42,14 +45,19 @@ use volary_node::traces;
 
 use super::bind::{Binder, TicketBindings};
 use super::bucket_order::{BucketOrder, Outlines, execute_in_bucket_order};
-use super::cache::TicketFragment;
+use super::cache::{DecodedFragment, TicketFragment};
 use super::decode::decode;
 use super::keep_alive::KeepAliveStream;
 use super::optimize::optimize;
 use super::relay::MemberRelay;
 use super::running::ListedFragment;
+use super::short;
+use super::stage_timers::{StageTimers, micros};
+use super::work::Work;
 use crate::config::CLIENT_TIMEOUT;
 use crate::context::WorkerContext;
+use crate::lookup::answer::{self as lookup, LookupParts};
+use crate::lookup::request::KeyedFragment;
 use crate::storage::Segment;
 use crate::totals::{CountedMessages, FragmentKind, WorkerTotals};
 
@@ -82,13 +90,14 @@ pub(crate) fn run_for_gateway(
     ticket: FragmentTicket,
 ) -> Result<KeepAliveStream> {
     let query_id = ticket.query_id()?;
-    let span = tracing::info_span!("fragment", %query_id, worker = %context.id);
+    // A gateway of the same process may call from within a span of its own.
+    let span = tracing::info_span!(parent: None, "fragment", %query_id, worker = %context.id);
     traces::continue_from(&span, TraceParent::from_bytes(&ticket.trace));
     let Some(ticket_fragment) = context.fragment_cache.ticket_fragment(&ticket)? else {
         span.in_scope(|| {
             tracing::debug!("the fragment is not cached: the gateway is asked to send it");
         });
-        let question = futures::stream::iter([Ok(frame_message(&Frame::send_fragment()))]);
+        let question = stream::iter([Ok(frame_message(&Frame::send_fragment()))]);
         return Ok(KeepAliveStream::new(question, Duration::MAX));
     };
     let interval = ticket_fragment.keep_alive();
@@ -120,7 +129,7 @@ async fn start(
     ticket: FragmentTicket,
     ticket_fragment: TicketFragment,
     arrived: Instant,
-) -> Result<FragmentStream> {
+) -> Result<Either<stream::Iter<std::vec::IntoIter<Message>>, FragmentStream>> {
     let admission = if ticket_fragment.relays() {
         &context.relay_admission
     } else {
@@ -128,21 +137,93 @@ async fn start(
     };
     let waiting = wait_for_place(&context, admission, ticket.owner);
     let place = waiting.instrument(tracing::debug_span!("queue")).await?;
-    let options = StreamOptions {
+    let mut options = StreamOptions {
         arrived,
         queued: arrived.elapsed(),
+        timers: StageTimers::default(),
         query_id: ticket.query_id()?,
         batch_bytes: usize::try_from(ticket.batch_bytes).unwrap_or(usize::MAX),
         small_bytes: usize::try_from(ticket.single_round_bytes).unwrap_or(usize::MAX),
         place,
     };
     let runtimes = context.runtimes.of_user(ticket.owner);
+    let cached = ticket_fragment.cached().cloned();
     let work = async move {
+        let began = Instant::now();
+        options.timers.queued = began.saturating_duration_since(arrived);
+        let fragment = context.fragment_cache.decoded(ticket_fragment)?;
+        if let Some(keyed) = &fragment.keyed
+            && let Some(messages) =
+                answer_by_key(&context, &fragment, keyed, &ticket, &options).await
+        {
+            return Ok(stream::iter(messages).left_stream());
+        }
+        let ticket_fragment = TicketFragment::Cached(fragment);
         let fragment =
             tracing::debug_span!("bind").in_scope(|| bind(&context, ticket, ticket_fragment))?;
-        stream(&context, fragment, options)
+        options.timers.bind = began.elapsed();
+        Ok(stream_rows(&context, fragment, options)?.right_stream())
     };
-    runtimes.on_cpu(work.in_current_span()).await
+    short::start(&runtimes, cached, work.in_current_span()).await
+}
+
+/// Returns all messages of a fragment that asks for rows by key, if the rows are found in decoded
+/// columns.
+async fn answer_by_key(
+    context: &WorkerContext,
+    fragment: &DecodedFragment,
+    keyed: &KeyedFragment,
+    ticket: &FragmentTicket,
+    options: &StreamOptions,
+) -> Option<Vec<Message>> {
+    let started = Instant::now();
+    // The ordinary way reports what is wrong with a ticket.
+    let bindings = TicketBindings::of(ticket.clone()).ok()?;
+    let task = context.environments.for_fragment(
+        &fragment.settings,
+        context.target_partitions(),
+        &context.runtime_env,
+    );
+    let parts = LookupParts {
+        storage: &context.storage,
+        cache: &context.lookups,
+        task: &task,
+        check_bytes: context.config.storage.check_on_open.bytes() as u64,
+    };
+    let announced = &ticket.announced;
+    let answer = lookup::answer(parts, keyed, &bindings, announced, options.batch_bytes).await?;
+    context.totals.sent.add_rows(answer.rows);
+    let total = micros(options.arrived.elapsed());
+    let end = EndOfStream {
+        rows: answer.rows,
+        batches: answer.batches,
+        first_row_us: total,
+        total_us: total,
+        compute_us: micros(started.elapsed()),
+        scanned_rows: answer.scanned_rows,
+        segments: answer.segments,
+        plan_metrics: if fragment.settings.with_plan_metrics {
+            answer.describe()
+        } else {
+            String::new()
+        },
+        queued_us: micros(options.queued),
+        stages: Some(StageTimes {
+            queued_us: micros(options.timers.queued),
+            index_us: micros(started.elapsed().saturating_sub(answer.encoding)),
+            encode_us: micros(answer.encoding),
+            ..StageTimes::default()
+        }),
+        ..EndOfStream::default()
+    };
+    tracing::debug!(
+        rows = end.rows,
+        total_us = end.total_us,
+        "fragment was answered by key"
+    );
+    let end = frame_message(&Frame::end(end));
+    let messages = answer.messages.into_iter().chain([end]);
+    Some(messages.map(Ok).collect())
 }
 
 async fn wait_for_place(
@@ -151,10 +232,12 @@ async fn wait_for_place(
     owner: u32,
 ) -> Result<RunPlace> {
     let longest = context.config.execution.max_wait;
-    place_or_timeout(
-        timeout(longest, admission.enter_session(&owner)).await,
-        longest,
-    )
+    let mut entering = pin!(admission.enter_session(&owner));
+    // There is a place at once in most cases, so that no timer is needed.
+    if let Some(place) = entering.as_mut().now_or_never() {
+        return place;
+    }
+    place_or_timeout(timeout(longest, entering).await, longest)
 }
 
 fn place_or_timeout(
@@ -264,6 +347,7 @@ struct BoundFragment {
     task: Arc<TaskContext>,
     segments: Vec<Arc<Segment>>,
     with_plan_metrics: bool,
+    is_short: bool,
     buckets: Option<Buckets>,
     /// Reports of the other workers whose rows the fragment merges.
     member_reports: Option<StreamReports>,
@@ -272,7 +356,7 @@ struct BoundFragment {
     announced_schema: Option<SchemaRef>,
 }
 
-/// Decodes, binds and optimises a fragment. Runs on the CPU runtime.
+/// Decodes, binds and optimises a fragment.
 fn bind(
     context: &Arc<WorkerContext>,
     ticket: FragmentTicket,
@@ -316,8 +400,13 @@ fn bind(
         Some(_) => plan,
         None => merge_partitions(plan, settings.ordered, settings.fetch)?,
     };
+    let is_short = buckets.is_none() && short::is_short(&plan);
     let (plan, end) = make_runnable(plan, &task, &runtimes)?;
+    if let Some(keyed) = &fragment.keyed {
+        keyed.note_schema(&plan.schema());
+    }
     Ok(BoundFragment {
+        is_short,
         plan,
         stop_guard: end,
         task,
@@ -392,6 +481,9 @@ fn merge_partitions(
     ))
 }
 
+/// A message of a fragment, or the error that ends it.
+type Message = std::result::Result<FlightData, Status>;
+
 /// What a stream needs to know besides its plan.
 struct StreamOptions {
     /// Id of the query.
@@ -400,6 +492,8 @@ struct StreamOptions {
     arrived: Instant,
     /// Time that the fragment waited for a place.
     queued: Duration,
+    /// Measures the stages of the fragment.
+    timers: StageTimers,
     /// Size that a batch should have, in bytes.
     batch_bytes: usize,
     /// Total size up to which rows by bucket come in one round, in bytes.
@@ -410,7 +504,7 @@ struct StreamOptions {
 
 /// Starts the fragment. The schema comes at once, then the rows, and at the end a summary of what
 /// was done.
-fn stream(
+fn stream_rows(
     context: &WorkerContext,
     fragment: BoundFragment,
     options: StreamOptions,
@@ -426,9 +520,11 @@ fn stream(
         .running_fragments
         .list(options.query_id, fragment.stop_guard.running_plan());
     let schema = sized.schema();
-    let computed = context
-        .runtimes
-        .stream_on_cpu(sized, READER_TIMEOUT, fragment.stop_guard);
+    let (runtimes, end) = (&context.runtimes, fragment.stop_guard);
+    let computed = match fragment.is_short {
+        true => Either::Left(runtimes.stream_here(sized, READER_TIMEOUT, end)),
+        false => Either::Right(runtimes.stream_on_cpu(sized, READER_TIMEOUT, end)),
+    };
     let sent_counter = SentCounter::default();
     let (counts, totals) = (sent_counter.clone(), Arc::clone(&context.totals));
     let counted_rows = computed
@@ -440,9 +536,9 @@ fn stream(
     let encoder = FlightDataEncoderBuilder::new()
         .with_schema(schema)
         .with_max_flight_data_size(NO_SPLIT_BYTES)
-        .build(counted_rows);
+        .build(options.timers.messages.source(counted_rows));
     Ok(FragmentStream {
-        encoder,
+        encoder: options.timers.messages.output(encoder),
         outlines,
         has_sent_schema: false,
         sent_counter,
@@ -451,6 +547,7 @@ fn stream(
         member_reports: fragment.member_reports,
         arrived: options.arrived,
         queued: options.queued,
+        timers: options.timers,
         with_plan_metrics: fragment.with_plan_metrics,
         has_ended: false,
         _listed: listed,
@@ -465,32 +562,33 @@ fn execute_sized(
     fragment: &BoundFragment,
     options: &StreamOptions,
 ) -> Result<(SendableRecordBatchStream, Option<Outlines>)> {
-    let (plan, task) = (&fragment.plan, &fragment.task);
+    let (plan, task, timers) = (&fragment.plan, &fragment.task, &options.timers);
     if let Some(buckets) = &fragment.buckets {
         let order = BucketOrder {
             buckets: buckets.clone(),
             small_bytes: options.small_bytes,
             batch_bytes: options.batch_bytes,
         };
-        let (rows, outlines) = execute_in_bucket_order(plan, task, order)?;
+        let (rows, outlines) = execute_in_bucket_order(plan, task, order, &timers.ordering)?;
         return Ok((rows, Some(outlines)));
     }
     let schema = plan.schema();
     let rows = execute_stream(Arc::clone(plan), Arc::clone(task))?;
-    let sized: SendableRecordBatchStream = match &fragment.announced_schema {
+    let rows = timers.batches.source(rows);
+    let (schema, sized) = match &fragment.announced_schema {
         None => {
             let rows = reserve_outgoing(rows);
             let sized = CoalesceBytes::new(rows, Arc::clone(&schema), options.batch_bytes);
-            Box::pin(RecordBatchStreamAdapter::new(schema, sized))
+            (schema, sized.boxed())
         }
         Some(announced) => {
             let to = Arc::clone(announced);
             let sized = client_rows(rows, Arc::clone(&to), options.batch_bytes);
-            let sized = sized.map_err(DataFusionError::from);
-            Box::pin(RecordBatchStreamAdapter::new(to, sized))
+            (to, sized.map_err(DataFusionError::from).boxed())
         }
     };
-    Ok((sized, None))
+    let sized = RecordBatchStreamAdapter::new(schema, timers.batches.output(sized));
+    Ok((Box::pin(sized), None))
 }
 
 /// Counts the rows and batches that were sent.
@@ -515,7 +613,7 @@ impl SentCounter {
 
 /// The messages of a running fragment. Dropping the stream ends the fragment.
 struct FragmentStream {
-    encoder: FlightDataEncoder,
+    encoder: TimedOutput<FlightDataEncoder>,
     outlines: Option<Outlines>,
     has_sent_schema: bool,
     sent_counter: SentCounter,
@@ -524,6 +622,7 @@ struct FragmentStream {
     member_reports: Option<StreamReports>,
     arrived: Instant,
     queued: Duration,
+    timers: StageTimers,
     with_plan_metrics: bool,
     has_ended: bool,
     _listed: ListedFragment,
@@ -586,13 +685,15 @@ impl FragmentStream {
 
     fn end(&self) -> EndOfStream {
         let counts = self.sent_counter.0.lock();
-        let total = self.arrived.elapsed();
+        let now = Instant::now();
+        let total = now.saturating_duration_since(self.arrived);
         let work = Work::of(&self.plan);
         let members = self
             .member_reports
             .as_ref()
             .map(StreamReports::total)
             .unwrap_or_default();
+        let (own, reader) = self.timers.times(&work, now);
         EndOfStream {
             rows: counts.rows,
             batches: counts.batches,
@@ -614,43 +715,8 @@ impl FragmentStream {
                 String::new()
             },
             queued_us: micros(self.queued),
-        }
-    }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// The work that a plan did, from the metrics of its operators.
-#[derive(Default)]
-struct Work {
-    compute: Duration,
-    scanned_rows: u64,
-    scanned_bytes: u64,
-}
-
-impl Work {
-    fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
-        let mut work = Self::default();
-        work.add(plan);
-        work
-    }
-
-    fn add(&mut self, plan: &Arc<dyn ExecutionPlan>) {
-        if let Some(metrics) = plan.metrics() {
-            let nanos = metrics.elapsed_compute().unwrap_or(0) as u64;
-            self.compute += Duration::from_nanos(nanos);
-            // The members themselves report what they have scanned.
-            if plan.children().is_empty() && !plan.is::<MembersExec>() {
-                self.scanned_rows += metrics.output_rows().unwrap_or(0) as u64;
-                self.scanned_bytes += metrics
-                    .sum_by_name("bytes_scanned")
-                    .map_or(0, |value: MetricValue| value.as_usize() as u64);
-            }
-        }
-        for child in plan.children() {
-            self.add(child);
+            stages: Some(own.plus(members.stages.unwrap_or_default())),
+            reader_us: micros(reader),
         }
     }
 }

@@ -1,3 +1,5 @@
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use arrow_flight::FlightData;
@@ -24,19 +26,37 @@ pub(crate) async fn buffer_small_answer(
 ) -> impl Stream<Item = Result<FlightData, Status>> + Send {
     let mut messages = messages.fuse();
     let (mut buffered, mut bytes) = (Vec::new(), 0);
-    let mut deadline = Instant::now() + MAX_WAIT_FOR_ROWS;
-    while bytes < SMALL_BYTES
-        && let Ok(Some(message)) = timeout_at(deadline, messages.next()).await
-    {
+    let mut deadline = None;
+    while bytes < SMALL_BYTES {
+        // A short fragment has its messages at once, and needs no timer.
+        let next = match poll_once(&mut messages).await {
+            Poll::Ready(next) => next,
+            Poll::Pending => {
+                let until = *deadline.get_or_insert_with(|| Instant::now() + MAX_WAIT_FOR_ROWS);
+                match timeout_at(until, messages.next()).await {
+                    Ok(next) => next,
+                    Err(_) => break,
+                }
+            }
+        };
+        let Some(message) = next else {
+            break;
+        };
         if let Ok(message) = &message
             && !message.data_body.is_empty()
         {
             bytes += message.data_body.len();
-            deadline = deadline.min(Instant::now() + MAX_WAIT_FOR_END);
+            let end = Instant::now() + MAX_WAIT_FOR_END;
+            deadline = Some(deadline.map_or(end, |deadline| deadline.min(end)));
         }
         buffered.push(message);
     }
     stream::iter(buffered).chain(messages)
+}
+
+/// Polls a stream once.
+async fn poll_once<S: Stream + Unpin>(stream: &mut S) -> Poll<Option<S::Item>> {
+    poll_fn(|cx| Poll::Ready(stream.poll_next_unpin(cx))).await
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ impl ChunkReader for Chunk {
 
 /// Reads the bloom filter of a column. Returns `None` if the system does not have it in memory, or
 /// if it is damaged. Then the bloom filter excludes nothing.
-pub(super) fn bloom_filter(
+pub(crate) fn bloom_filter(
     column: &ColumnChunkMetaData,
     file: &File,
     checksums: Option<&PageChecksums>,

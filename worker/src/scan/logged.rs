@@ -2,6 +2,8 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use datafusion::arrow::array::RecordBatch;
+#[cfg(test)]
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::datasource::listing::PartitionedFile;
 use object_store::ObjectMeta;
 use object_store::path::Path;
@@ -21,6 +23,17 @@ impl LoggedBatches {
             version: None,
         });
         file.with_extension(Self(Arc::new(batches)))
+    }
+
+    /// Returns the columns of the rows.
+    #[cfg(test)]
+    pub(crate) fn schema(&self) -> SchemaRef {
+        self.0[0].schema()
+    }
+
+    /// Returns the number of rows.
+    pub(crate) fn rows(&self) -> u64 {
+        self.0.iter().map(|batch| batch.num_rows() as u64).sum()
     }
 
     /// Returns the rows, in batches of at most `batch_rows` rows.

@@ -5,6 +5,8 @@
 //! prepares once what all its small segments share. [`pruning`] tells from their statistics which
 //! of them have no matching row, and [`small`] reads the others in one go.
 
+/// Reads whole columns of a row group.
+mod column;
 /// Holds the parts of a segment's file that were read into memory.
 mod in_memory;
 /// Determines how the columns of segments' files are read.
@@ -23,6 +25,8 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use column::{RowGroup, has_columns, read_column};
+pub(crate) use in_memory::bloom_filter;
 pub(crate) use logged::LoggedBatches;
 pub(crate) use partly::visible_rows;
 pub(crate) use source::SegmentSource;

@@ -29,4 +29,6 @@ pub(crate) use open_segment::OpenSegment;
 pub(crate) use page_checksums::{Damage, PageChecksums};
 pub(crate) use properties::{ORDER, SegmentProperties, may_have_several_pages};
 pub(crate) use reader::SegmentReaders;
-pub(crate) use reader::{MAX_INLINE_READ_BYTES, damage_error, read_cached};
+pub(crate) use reader::{
+    MAX_INLINE_READ_BYTES, STORE_WAIT_TIME, damage_error, read_cached, read_waiting,
+};

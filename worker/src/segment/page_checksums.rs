@@ -61,6 +61,11 @@ impl PageChecksums {
         });
     }
 
+    /// Returns the memory of the checksums, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.parts.capacity() * size_of::<ChecksummedPart>()
+    }
+
     /// Encodes the checksums as an entry of a file's metadata.
     pub(crate) fn into_key_value(mut self) -> KeyValue {
         self.parts.sort_unstable_by_key(|part| part.start);

@@ -7,10 +7,14 @@
 //! filters are in the file's metadata. The checksum of the metadata is in the worker's store.
 
 use std::fs::File;
+use std::future::{Future, poll_fn};
 use std::io::IoSliceMut;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use datafusion::datasource::listing::PartitionedFile;
@@ -21,7 +25,7 @@ use datafusion::datasource::physical_plan::parquet::metadata::{
 use datafusion::error::Result as DfResult;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::physical_plan::metrics::{
-    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory,
+    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, Time,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryFutureExt};
@@ -41,6 +45,8 @@ use crate::storage::Segment;
 /// Maximum size of a read from the page cache without another thread, in bytes. A larger read is
 /// worth a thread of its own.
 pub(crate) const MAX_INLINE_READ_BYTES: u64 = 512 << 10;
+/// Name of the metric with the time in which a scan waited for the object store.
+pub(crate) const STORE_WAIT_TIME: &str = "time_elapsed_waiting_for_store";
 
 /// Makes the readers of segments, which are files of the local file system.
 #[derive(Debug)]
@@ -99,6 +105,7 @@ impl ParquetFileReaderFactory for SegmentReaders {
             .with_new_label("filename", file.location.to_string())
             .with_category(MetricCategory::Bytes)
             .counter("bytes_scanned", partition);
+        let store_wait = MetricBuilder::new(metrics).subset_time(STORE_WAIT_TIME, partition);
         Ok(Box::new(SegmentReader {
             store: Arc::clone(&self.store),
             metadata: Arc::clone(&self.metadata),
@@ -109,6 +116,7 @@ impl ParquetFileReaderFactory for SegmentReaders {
             page_checksums: None,
             opened: None,
             scanned,
+            store_wait,
         }))
     }
 }
@@ -126,6 +134,8 @@ struct SegmentReader {
     page_checksums: Option<Option<PageChecksums>>,
     opened: Option<File>,
     scanned: Count,
+    /// Time in which the reader waited for the store.
+    store_wait: Time,
 }
 
 impl SegmentReader {
@@ -151,7 +161,8 @@ impl SegmentReader {
         let read = match self.read_cached_ranges(&ranges) {
             Some(read) => yield_if_due(read).await?,
             None => {
-                let read = self.store.get_ranges(&self.file.location, &ranges).await;
+                let reading = self.store.get_ranges(&self.file.location, &ranges);
+                let read = count_waits(reading, &self.store_wait).await;
                 read.map_err(|error| ParquetError::External(Box::new(error)))?
             }
         };
@@ -172,13 +183,14 @@ impl SegmentReader {
     ) -> Result<Arc<ParquetMetaData>> {
         let page_index = options.map(ArrowReaderOptions::column_index_policy);
         if !self.is_metadata_cached(page_index) {
-            self.check_tail().await?;
+            count_waits(self.check_tail(), &self.store_wait).await?;
         }
         let metadata = DFParquetMetadata::new(&self.store, &self.file)
             .with_file_metadata_cache(Some(Arc::clone(&self.metadata)))
             .with_metadata_size_hint(self.metadata_size_hint)
             .with_page_index_policy(page_index);
-        let fetched = metadata.fetch_metadata().await.map_err(|error| {
+        let fetching = count_waits(metadata.fetch_metadata(), &self.store_wait);
+        let fetched = fetching.await.map_err(|error| {
             let failed = format!("the metadata of {} cannot be read", self.path.display());
             ParquetError::External(Box::new(error.context(failed)))
         })?;
@@ -298,6 +310,33 @@ pub(crate) fn read_cached(file: &File, range: &Range<u64>) -> Option<Bytes> {
             Ok(read) => filled += read,
         }
     }
+    Some(bytes.into())
+}
+
+/// Does the work, and adds the time in which it waits to `waited`. The polls are not added, because
+/// the scan measures how long it computes.
+async fn count_waits<T>(work: impl Future<Output = T>, waited: &Time) -> T {
+    let mut work = pin!(work);
+    let mut since = None::<Instant>;
+    poll_fn(|cx| {
+        if let Some(since) = since.take() {
+            waited.add_duration(since.elapsed());
+        }
+        let polled = work.as_mut().poll(cx);
+        if polled.is_pending() {
+            since = Some(Instant::now());
+        }
+        polled
+    })
+    .await
+}
+
+/// Reads a range of the file, and waits for the disk if necessary. Returns `None` if the range
+/// cannot be read. May block.
+pub(crate) fn read_waiting(file: &File, range: &Range<u64>) -> Option<Bytes> {
+    let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, range.start).ok()?;
     Some(bytes.into())
 }
 

@@ -1,15 +1,19 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
+use arrow::datatypes::{DataType, Field, Schema};
 use arrow_flight::FlightDescriptor;
+use datafusion::common::ScalarValue;
 use tempfile::TempDir;
 use tonic::Code;
 use volary_flight_proto::control::{AbortWrite, DropTable, Report, WorkerReport};
-use volary_flight_proto::fragment::{Fragment, FragmentId};
-use volary_flight_proto::frame::Frame;
+use volary_flight_proto::fragment::{Fragment, FragmentId, Parameters, ScanShards};
+use volary_flight_proto::frame::{EndOfStream, Frame, frame};
 use volary_flight_proto::ids::{ClusterId, QueryId, WorkerId};
+use volary_flight_proto::ipc;
 use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::seal::{Key, Sealer};
+use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::write_set::WriteSet;
 use volary_gather::connections::ConnectionOptions;
 use volary_gather::{GatherTotals, KnownFragments, WorkerConnections};
@@ -19,6 +23,7 @@ use volary_node::data_dir::NodeRole;
 use volary_node::disk::LocalDisk;
 use volary_node::memory;
 use volary_node::runtimes::OwnedRuntimes;
+use volary_node::size::MemorySize;
 
 use super::*;
 use crate::config::{Config, ExecutionConfig};
@@ -26,7 +31,10 @@ use crate::fragment::cache::FragmentCache;
 use crate::fragment::environment::FragmentEnvironments;
 use crate::fragment::running::RunningFragments;
 use crate::history::History;
+use crate::lookup::cache::LookupCache;
+use crate::lookup::tests as lookup;
 use crate::storage::{ChecksummedFile, Storage};
+use crate::write::tests::logged::Numbers;
 
 const TABLE: TableId = TableId(5);
 /// Id of this start of the worker.
@@ -59,6 +67,7 @@ fn worker_with(execution: ExecutionConfig) -> Worker {
     let storage = Storage::open(dir.path(), Arc::new(LocalDisk)).unwrap();
     let data_dir = DataDir::open(&dir.path().join("node"), NodeRole::Worker).unwrap();
     let sealer = Sealer::new(Key::from_secret("secret of two clusters"));
+    let runtime_env = memory::runtime_env(&memory::Config::default(), dir.path(), 1 << 20).unwrap();
     let context = WorkerContext {
         history: Arc::new(History::new(Arc::new(data_dir), storage.clone())),
         id: WorkerId(3),
@@ -68,7 +77,8 @@ fn worker_with(execution: ExecutionConfig) -> Worker {
             ..Config::default()
         },
         storage,
-        runtime_env: memory::runtime_env(&memory::Config::default(), dir.path(), 0).unwrap(),
+        lookups: LookupCache::new(1 << 20, 1 << 30, &runtime_env.memory_pool),
+        runtime_env,
         environments: FragmentEnvironments::new(values),
         running_fragments: RunningFragments::default(),
         fragment_cache: FragmentCache::new(kept_fragments),
@@ -517,4 +527,115 @@ async fn a_catalog_of_another_history_is_neither_answered_nor_obeyed() {
     assert_eq!((report.max_write, report.rows), (5, 1));
     // The worker obeys a catalog of its own history.
     worker.report_that_has_collected(&[WriteId(5)]).await;
+}
+
+/// Returns all messages of a fragment.
+async fn all_messages(worker: &Worker, ticket: &FragmentTicket) -> Vec<FlightData> {
+    let stream = worker.redeem(ticket).await.unwrap();
+    let messages: Vec<_> = timeout(PATIENCE, stream.collect()).await.unwrap();
+    let messages = messages.into_iter().map(Result::unwrap);
+    let keep_alive = Frame::keep_alive().to_bytes();
+    messages
+        .filter(|message| message.app_metadata != keep_alive)
+        .collect()
+}
+
+/// Returns what the end of a stream says, without times.
+fn end_of(message: &FlightData) -> EndOfStream {
+    match Frame::decode(message.app_metadata.clone()).unwrap().kind {
+        Some(frame::Kind::End(end)) => EndOfStream {
+            rows: end.rows,
+            batches: end.batches,
+            segments: end.segments,
+            ..EndOfStream::default()
+        },
+        other => panic!("{other:?} is no end"),
+    }
+}
+
+#[tokio::test]
+async fn an_answer_by_key_has_the_messages_of_the_ordinary_way() {
+    let worker = worker();
+    let schema = lookup::schema(&DataType::Int64);
+    let keys: Vec<_> = (0..100).chain([40, 40]).map(Some).collect();
+    let rows = lookup::rows(&DataType::Int64, &keys, 1, &mut Numbers(1));
+    let request = WriteRequest {
+        table: Some(lookup::table(&schema)),
+        write_id: 1,
+        ..WriteRequest::default()
+    };
+    let mut context = WriteContext::of_worker(worker.context());
+    context.config.logged_write = MemorySize::Bytes(0);
+    write::write(&context, request, stream::iter([Ok(rows)]))
+        .await
+        .unwrap();
+    let mut values = lookup::Values::default();
+    // The key with the number 40.
+    let key = values.literal(&ScalarValue::Int64(Some(180)));
+    let condition = lookup::binary("Eq", vec![lookup::column("key", 0), key]);
+    let plan = lookup::filter(lookup::scan(&schema, false, true), condition, &[1, 0]);
+    let fragment = Fragment {
+        plan: plan.encode_to_vec().into(),
+        batch_rows: 1000,
+        keep_alive_ms: 60_000,
+        ..Fragment::default()
+    };
+    let fragment = Bytes::from(fragment.encode_to_vec());
+    let text = Field::new("name", DataType::Utf8, true);
+    let number = Field::new("key", DataType::Int64, true);
+    let announced = ipc::schema_to_bytes(&Schema::new(vec![text, number]));
+    for (asked, announced) in [Bytes::new(), announced].into_iter().enumerate() {
+        let ticket = FragmentTicket {
+            fragment_id: FragmentId::of(&fragment).to_bytes(),
+            fragment: Some(fragment.clone()),
+            parameters: Parameters {
+                values: values.0.clone(),
+            }
+            .encode_to_vec()
+            .into(),
+            scans: vec![ScanShards {
+                shards: vec![1],
+                ..ScanShards::default()
+            }],
+            snapshot: Some(Snapshot::new(WriteId(1), &WriteSet::default())),
+            batch_bytes: 1 << 17,
+            announced,
+            ..worker.ticket()
+        };
+        let answered = || worker.context().lookups.totals.answered.get();
+        if asked == 0 {
+            let ordinary = all_messages(&worker, &ticket).await;
+            assert_eq!(answered(), 0);
+            // Metadata and columns are in memory after a few fragments.
+            let mut by_key = Vec::new();
+            for _ in 0..3 {
+                by_key = all_messages(&worker, &ticket).await;
+            }
+            assert!(answered() > 0);
+            assert_eq!(by_key.len(), 3);
+            assert_eq!(by_key[..2], ordinary[..2]);
+            assert_eq!(end_of(&by_key[2]), end_of(&ordinary[2]));
+            assert_eq!(end_of(&by_key[2]).rows, 3);
+        } else {
+            let before = answered();
+            let by_key = all_messages(&worker, &ticket).await;
+            assert_eq!(answered(), before + 1);
+            // The first time, a fragment is run in the ordinary way.
+            let same = Fragment::decode(fragment.clone()).unwrap();
+            let other = Fragment {
+                batch_rows: 999,
+                ..same
+            };
+            let other = Bytes::from(other.encode_to_vec());
+            let ordinary = FragmentTicket {
+                fragment_id: FragmentId::of(&other).to_bytes(),
+                fragment: Some(other),
+                ..ticket
+            };
+            let ordinary = all_messages(&worker, &ordinary).await;
+            assert_eq!(answered(), before + 1);
+            assert_eq!(by_key[..2], ordinary[..2]);
+            assert_eq!(end_of(&by_key[2]), end_of(&ordinary[2]));
+        }
+    }
 }

@@ -1,6 +1,6 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use datafusion::error::DataFusionError;
@@ -44,9 +44,14 @@ pub struct NewSegment {
     write: WriteId,
 }
 
+/// The number that the next file gets.
+static NEXT_FILE: AtomicU64 = AtomicU64::new(0);
+
 /// A file that is deleted after this value is dropped, unless the store names the file.
 #[derive(Debug)]
 struct SegmentFile {
+    /// A number that no other file has while the process runs.
+    number: u64,
     directory: Arc<TableDirectory>,
     name: String,
     path: PathBuf,
@@ -70,6 +75,7 @@ impl NewSegment {
             .map_err(|source| Error::io(format!("cannot create {}", path.display()), source))?;
         let segment = Self {
             file: SegmentFile {
+                number: NEXT_FILE.fetch_add(1, Ordering::Relaxed),
                 directory,
                 name,
                 path,
@@ -143,6 +149,7 @@ impl Segment {
         debug_assert!(found.is_ok(), "nothing was set before");
         let segment = Self {
             file: Arc::new(SegmentFile {
+                number: NEXT_FILE.fetch_add(1, Ordering::Relaxed),
                 directory: Arc::clone(directory),
                 name: record.file,
                 path,
@@ -181,6 +188,12 @@ impl Segment {
     /// Returns the shard of the segment.
     pub fn shard(&self) -> u32 {
         self.shard
+    }
+
+    /// Returns the number of the file. No other file has it while the process runs, so it names
+    /// what is cached of the file.
+    pub(crate) fn file_number(&self) -> u64 {
+        self.file.number
     }
 
     /// Returns the write that made the segment. If it has rows of several writes, the last of them.

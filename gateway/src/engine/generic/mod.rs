@@ -4,6 +4,9 @@
 //! generic plan avoids it. Two things decide whether a statement can have a generic plan: where its
 //! parameters stand ([`parameter_uses`]), and what the planner makes of them. All other statements
 //! are planned each time.
+//!
+//! A statement whose literals could be parameters shares the generic plan of its
+//! [`Template`] with all statements that differ from it in these literals only.
 
 /// Records what a generic plan was made for.
 mod dependencies;
@@ -18,11 +21,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use chrono::Utc;
+use datafusion::common::ScalarValue;
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionConfig;
@@ -43,7 +47,9 @@ use volary_planner::generic_plan::GenericPlan;
 use super::context::StatementContext;
 use super::parameters::Parameters;
 use super::session::Claimant;
-use super::{Engine, PlannedQuery, Session};
+use super::{Engine, PlannedQuery, Session, StatementDescription};
+use crate::sql::explained::explained_statement;
+use crate::sql::literals::Template;
 
 /// Estimated size of an entry of the cache, without the text of its statement and without its plan,
 /// in bytes.
@@ -113,6 +119,36 @@ impl StatementKey {
                 .and_then(|session| catalog.temporary_names(session)),
         }
     }
+
+    /// Returns the key of another statement with the same settings and rights.
+    fn of_other(&self, sql: String) -> Self {
+        Self {
+            sql,
+            ..self.clone()
+        }
+    }
+}
+
+/// A statement that is planned now, with its generic plan if it has one.
+pub(super) struct Lookup {
+    /// The text of the statement itself.
+    pub(super) key: StatementKey,
+    /// The statement with parameters in place of literals, and the literals. `None` if none of its
+    /// literals can be a parameter.
+    template: Option<(StatementKey, RecordBatch)>,
+    /// The generic plan of the statement, or of its template.
+    pub(super) plan: Option<MatchingPlan>,
+}
+
+impl Lookup {
+    /// Returns the lookup of a statement that is planned without a generic plan.
+    pub(super) fn without_plan(key: StatementKey) -> Self {
+        Self {
+            key,
+            template: None,
+            plan: None,
+        }
+    }
 }
 
 impl GenericPlans {
@@ -138,8 +174,32 @@ impl GenericPlans {
         }
     }
 
+    /// Looks for the generic plan of a statement with these parameters.
+    pub(super) fn look_up(
+        &self,
+        catalog: &CatalogState,
+        key: StatementKey,
+        values: Option<&RecordBatch>,
+    ) -> Lookup {
+        let mut lookup = Lookup::without_plan(key);
+        lookup.plan = self.find(catalog, &lookup.key);
+        let has_values = values.is_some_and(|values| values.num_columns() > 0);
+        if lookup.plan.is_none()
+            && !has_values
+            && let Some(template) = Template::of(&lookup.key.sql)
+        {
+            let key = lookup.key.of_other(template.sql);
+            lookup.plan = self.find(catalog, &key).map(|plan| MatchingPlan {
+                literals: Some(template.values.clone()),
+                ..plan
+            });
+            lookup.template = Some((key, template.values));
+        }
+        lookup
+    }
+
     /// Returns the plan of a statement, if what it reads is unchanged and the same rights apply.
-    pub(super) fn find(&self, catalog: &CatalogState, key: &StatementKey) -> Option<MatchingPlan> {
+    fn find(&self, catalog: &CatalogState, key: &StatementKey) -> Option<MatchingPlan> {
         let CacheEntry::Plan(generic) = self.entries.get(key)? else {
             return None;
         };
@@ -148,51 +208,139 @@ impl GenericPlans {
             snapshot: catalog.snapshot(),
             lineage: catalog.lineage(),
             tables: generic.plan.tables(catalog),
+            literals: None,
             generic,
         })
     }
 
-    /// Notes that a query was planned without a generic plan. Makes a generic plan if one is due.
+    /// Notes that a query was planned without a generic plan. Makes a generic plan if one is due:
+    /// that of the statement's template, or that of the statement if its template can have none.
+    /// `plan` is the logical plan of the statement without values.
     pub(super) async fn note_planned(
         &self,
         context: &StatementContext,
-        key: StatementKey,
+        lookup: Lookup,
         plan: LogicalPlan,
         query: &PlannedQuery,
         values: Option<&RecordBatch>,
     ) {
-        let attempts = match self.entries.get(&key) {
-            None => None,
-            Some(CacheEntry::Impossible) => return,
-            Some(CacheEntry::Seen(attempts)) => Some(attempts),
-            Some(CacheEntry::Plan(former)) => {
-                if former.dependencies.is_current(&context.catalog) {
-                    return; // the plan does not suit these values
-                }
-                let uses = former.uses.load(Ordering::Relaxed);
-                (uses >= MIN_USES).then_some(0)
+        match lookup.template {
+            Some((key, literals)) if !self.is_impossible(&key) => {
+                let making =
+                    plan_attempt::make_plan_of_template(context, &key, &plan, query, &literals);
+                self.attempt_if_due(context, &key, making).await;
             }
-        };
-        let entry = match attempts {
-            None => CacheEntry::Seen(0),
-            Some(attempts) => {
-                match plan_attempt::make_generic_plan(context, plan, query, values).await {
-                    Ok(PlanAttempt::Plan(generic)) => CacheEntry::Plan(Arc::new(*generic)),
-                    Ok(PlanAttempt::UnsuitableValues) if attempts < MAX_ATTEMPTS => {
-                        CacheEntry::Seen(attempts + 1)
-                    }
-                    Ok(PlanAttempt::UnsuitableValues | PlanAttempt::Impossible) => {
-                        CacheEntry::Impossible
-                    }
-                    Err(error) => {
-                        tracing::debug!(%error, "the statement gets no generic plan");
-                        CacheEntry::Impossible
-                    }
-                }
+            _ => {
+                let key = &lookup.key;
+                let making = plan_attempt::make_generic_plan(context, plan, query, values);
+                self.attempt_if_due(context, key, making).await;
             }
-        };
-        self.entries.insert(key, entry);
+        }
     }
+
+    /// Says whether the statement that an EXPLAIN explains uses a generic plan, and why if it does
+    /// not. `explaining` is the key of the EXPLAIN. The explained statement was just planned as
+    /// `query`, and `plan` is its logical plan without values. Returns `None` if `explaining` is no
+    /// EXPLAIN.
+    pub(super) async fn explain(
+        &self,
+        context: &StatementContext,
+        explaining: &StatementKey,
+        plan: &LogicalPlan,
+        query: &PlannedQuery,
+        values: Option<&RecordBatch>,
+    ) -> Option<String> {
+        let key = explaining.of_other(explained_statement(&explaining.sql)?.to_owned());
+        let lookup = self.look_up(&context.catalog, key, values);
+        if let Some(generic) = &lookup.plan
+            && generic.suitable_values(values).is_some()
+        {
+            let text = lookup
+                .template
+                .as_ref()
+                .map_or(&lookup.key.sql, |(key, _)| &key.sql);
+            return Some(format!("used: the kept plan of {text}"));
+        }
+        let not_yet = |text: &str| {
+            format!(
+                "not yet: it is made when the statement is planned for the second time, for {text}"
+            )
+        };
+        if let Some((key, literals)) = &lookup.template {
+            let making = plan_attempt::make_plan_of_template(context, key, plan, query, literals);
+            if let Ok(PlanAttempt::Plan(_)) = making.await {
+                return Some(not_yet(&key.sql));
+            }
+        }
+        let making = plan_attempt::make_generic_plan(context, plan.clone(), query, values);
+        Some(match making.await {
+            Ok(PlanAttempt::Plan(_)) => not_yet(&lookup.key.sql),
+            Ok(PlanAttempt::UnsuitableValues) => {
+                "none: a plan for these values would not suit other values".to_owned()
+            }
+            Ok(PlanAttempt::Impossible(reason)) => format!("none: {reason}"),
+            Err(error) => format!("none: {error}"),
+        })
+    }
+
+    fn is_impossible(&self, key: &StatementKey) -> bool {
+        matches!(self.entries.get(key), Some(CacheEntry::Impossible))
+    }
+
+    /// Makes the generic plan if one is due, and remembers the outcome.
+    async fn attempt_if_due(
+        &self,
+        context: &StatementContext,
+        key: &StatementKey,
+        making: impl Future<Output = Result<PlanAttempt>>,
+    ) {
+        let entry = match self.step_due(context, key) {
+            Step::Nothing => return,
+            Step::Note => CacheEntry::Seen(0),
+            Step::Attempt { failed } => match making.await {
+                Ok(PlanAttempt::Plan(generic)) => CacheEntry::Plan(Arc::new(*generic)),
+                Ok(PlanAttempt::UnsuitableValues) if failed < MAX_ATTEMPTS => {
+                    CacheEntry::Seen(failed + 1)
+                }
+                Ok(PlanAttempt::UnsuitableValues | PlanAttempt::Impossible(_)) => {
+                    CacheEntry::Impossible
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the statement gets no generic plan");
+                    CacheEntry::Impossible
+                }
+            },
+        };
+        self.entries.insert(key.clone(), entry);
+    }
+
+    /// Returns what is to be done about a statement that was planned without a generic plan.
+    fn step_due(&self, context: &StatementContext, key: &StatementKey) -> Step {
+        match self.entries.get(key) {
+            None => Step::Note,
+            Some(CacheEntry::Impossible) => Step::Nothing,
+            Some(CacheEntry::Seen(failed)) => Step::Attempt { failed },
+            // The plan does not suit these values.
+            Some(CacheEntry::Plan(former)) if former.dependencies.is_current(&context.catalog) => {
+                Step::Nothing
+            }
+            Some(CacheEntry::Plan(former)) => match former.uses.load(Ordering::Relaxed) {
+                MIN_USES.. => Step::Attempt { failed: 0 },
+                _ => Step::Note,
+            },
+        }
+    }
+}
+
+/// What is to be done about a statement that was planned without a generic plan.
+enum Step {
+    Nothing,
+    /// Note that the statement was planned.
+    Note,
+    /// Make a generic plan. So many attempts have failed.
+    Attempt {
+        failed: u8,
+    },
 }
 
 /// A generic plan, with everything else that a query made from it needs.
@@ -204,6 +352,8 @@ pub(super) struct CachedPlan {
     /// differently.
     types: Vec<DataType>,
     schema: SchemaRef,
+    /// What a client is told of the statement before it sends values.
+    description: StatementDescription,
     config: SessionConfig,
     /// The context of the query that the plan was made with. The contexts of other queries differ
     /// in their ids and in what they see.
@@ -229,12 +379,41 @@ pub(super) struct MatchingPlan {
     lineage: Lineage,
     /// The tables that the plan reads, as of the snapshot.
     tables: Vec<Arc<Table>>,
+    /// The literals of the statement, if the plan is that of its template. `None` if the statement
+    /// itself has the plan's parameters.
+    literals: Option<RecordBatch>,
 }
 
 impl MatchingPlan {
     /// Returns whether making a query takes less time than waking up another thread.
     pub(super) fn is_quick(&self) -> bool {
         self.generic.plan.worker_count() <= FEW_WORKERS
+    }
+
+    /// Describes the statement with these values. Returns `None` if the statement must be planned
+    /// to describe it.
+    pub(super) fn describe(&self, values: Option<&RecordBatch>) -> Option<StatementDescription> {
+        let mut description = self.generic.description.clone();
+        if self.literals.is_some() {
+            description.parameters.clear();
+        }
+        let has_unbound_parameters = values.is_none() && !description.parameters.is_empty();
+        (has_unbound_parameters || self.suitable_values(values).is_some()).then_some(description)
+    }
+
+    /// Returns the values of the plan's parameters: these values, or the literals of the statement.
+    /// Returns `None` if the plan does not suit them.
+    fn suitable_values(&self, values: Option<&RecordBatch>) -> Option<Vec<ScalarValue>> {
+        let generic = &self.generic;
+        if let Some(literals) = &self.literals
+            && !generic.parameters.mean_the_same_as(literals)
+        {
+            return None;
+        }
+        let given = self.literals.as_ref().or(values);
+        let values = generic.parameters.values(given).ok()?;
+        let types = values.iter().map(ScalarValue::data_type);
+        types.eq(generic.types.iter().cloned()).then_some(values)
     }
 
     /// Returns the query with these values. Returns `None` if the query must be planned without the
@@ -251,13 +430,9 @@ impl MatchingPlan {
     ) -> Result<Option<PlannedQuery>> {
         let started = Instant::now();
         let generic = &self.generic;
-        let Ok(values) = generic.parameters.values(values) else {
+        let Some(values) = self.suitable_values(values) else {
             return Ok(None);
         };
-        let types = values.iter().map(|value| value.data_type());
-        if !types.eq(generic.types.iter().cloned()) {
-            return Ok(None);
-        }
         let Some(plan) = generic.plan.with_values(&values)? else {
             return Ok(None);
         };
@@ -295,7 +470,9 @@ impl MatchingPlan {
             plan,
             task: Arc::new(task),
             runtimes: engine.runtimes.of_user(owner),
+            parsing_time: Duration::ZERO,
             planning_time: started.elapsed(),
+            plan_found: true,
             queue: engine.queue.clone(),
             claimant,
             // Queries of system tables have no generic plans.

@@ -14,13 +14,15 @@ use volary_planner::generic_plan::GenericPlan;
 use volary_planner::session_settings::SessionSettings;
 use volary_planner::table::ShardedTable;
 
-use super::CachedPlan;
 use super::dependencies::PlanDependencies;
 use super::parameter_uses::count_uses;
+use super::{CachedPlan, StatementKey};
 use crate::engine::PlannedQuery;
 use crate::engine::context::StatementContext;
+use crate::engine::description::describe_rows;
 use crate::engine::frame_parameters::FrameParameters;
 use crate::engine::parameters::{Parameters, parameter_index, replace_parameters, with_types};
+use crate::sql::parse::{Statement, parse};
 
 /// The outcome of an attempt to make a generic plan.
 pub(super) enum PlanAttempt {
@@ -28,8 +30,46 @@ pub(super) enum PlanAttempt {
     Plan(Box<CachedPlan>),
     /// A plan made with these values would not suit other values.
     UnsuitableValues,
-    /// The statement cannot have a generic plan.
-    Impossible,
+    /// The statement cannot have a generic plan, for this reason.
+    Impossible(&'static str),
+}
+
+/// Makes the generic plan of a statement's template. `plan` is the logical plan of the statement,
+/// which was just planned as `query`. `literals` are the values of the template's parameters.
+///
+/// # Errors
+/// Returns the errors of planning.
+pub(super) async fn make_plan_of_template(
+    context: &StatementContext,
+    template: &StatementKey,
+    plan: &LogicalPlan,
+    query: &PlannedQuery,
+    literals: &RecordBatch,
+) -> Result<PlanAttempt> {
+    let Statement::Planned(mut statement) = parse(&template.sql)? else {
+        return Err(Error::internal("the template of a query is no query"));
+    };
+    if !FrameParameters::replace(&mut statement, Some(literals))?.is_empty() {
+        return Ok(PlanAttempt::Impossible(
+            "it has a literal in the frame of a window",
+        ));
+    }
+    let plan_of_template = context.plan(*statement).await?;
+    // A name may contain the text of a literal.
+    if plan_of_template.schema() != plan.schema() {
+        return Ok(PlanAttempt::Impossible(
+            "the names or types of its columns depend on a literal",
+        ));
+    }
+    let parameters = Parameters::from_plan(
+        &plan_of_template,
+        &FrameParameters::default(),
+        context.time_zone(),
+    )?;
+    if !parameters.mean_the_same_as(literals) {
+        return Ok(PlanAttempt::UnsuitableValues);
+    }
+    make_generic_plan(context, plan_of_template, query, Some(literals)).await
 }
 
 /// Makes the generic plan of a statement that was just planned as `query`. `plan` is its logical
@@ -48,11 +88,14 @@ pub(super) async fn make_generic_plan(
     values: Option<&RecordBatch>,
 ) -> Result<PlanAttempt> {
     if !is_repeatable_query(&plan)? {
-        return Ok(PlanAttempt::Impossible);
+        return Ok(PlanAttempt::Impossible(
+            "it reads more than tables, or calls a function whose value changes",
+        ));
     }
     if !GenericPlan::may_be_generic(&query.plan, !query.reads.is_empty()) {
         return Ok(PlanAttempt::UnsuitableValues);
     }
+    let description = describe_rows(context, &plan, &FrameParameters::default(), None)?;
     let plan = with_estimates_only(plan)?;
     let parameters =
         Parameters::from_plan(&plan, &FrameParameters::default(), context.time_zone())?;
@@ -64,7 +107,9 @@ pub(super) async fn make_generic_plan(
     let value_types: Vec<_> = values.iter().map(|value| Some(value.data_type())).collect();
     let optimized = state.optimize(&with_types(plan, &value_types)?)?;
     let Some(uses) = count_uses(&optimized, values.len())? else {
-        return Ok(PlanAttempt::Impossible);
+        return Ok(PlanAttempt::Impossible(
+            "a parameter stands elsewhere than in column = parameter, or the column is mentioned again",
+        ));
     };
     let planner = state.query_planner();
     let physical = planner
@@ -82,6 +127,7 @@ pub(super) async fn make_generic_plan(
             parameters,
             types: values.iter().map(ScalarValue::data_type).collect(),
             schema: Arc::clone(&query.schema),
+            description,
             config: config.clone(),
             context: query_context,
             memory: SessionSettings::memory(config),

@@ -52,6 +52,7 @@ impl Fixture {
             catalog.clone(),
             None,
             handles.io().clone(),
+            None,
         );
         for worker in 1..=WORKERS {
             let request = JoinRequest {

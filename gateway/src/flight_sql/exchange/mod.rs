@@ -11,8 +11,12 @@ mod annotated_stream;
 mod batch_notes;
 /// Reads batches that a client streams, and answers each of them.
 mod batch_stream;
+/// Reads batches of keys that a client streams, and answers each of them with the rows of its keys.
+mod lookup_stream;
 /// Defines the notes that are sent beside the rows.
 mod note;
+/// Defines the statistics in the last note of a statement.
+mod statistics;
 
 use std::collections::HashMap;
 
@@ -33,11 +37,13 @@ use super::call::ClientCall;
 use super::descriptor::DescribedRequest;
 use super::direct_option::DirectResults;
 use super::ingest::{self, StreamRequest};
+use super::lookup;
 use super::statement::{ClientStatement, batch_to_bytes, open_stream, query_ticket, record_count};
 use super::stream::with_query_id;
 use super::types::map_schema;
 use super::update::AppliedRows;
 use super::upload::{AnnotatedBatches, BoundParameters, UploadedBatches};
+use crate::engine::lookup_stream::LookupTarget;
 use crate::engine::{
     IncomingRows, IngestTarget, InsertEachOutcome, PlannedQuery, StatementOutcome,
 };
@@ -52,6 +58,8 @@ enum ExchangeRequest {
     Ingest(IngestTarget),
     /// A stream of batches, each of which is a write of its own.
     Stream(StreamRequest),
+    /// A stream of keys whose rows are looked up.
+    Lookup(LookupTarget),
     /// A request for metadata, which GetFlightInfo also answers.
     Listing(Command),
 }
@@ -98,6 +106,7 @@ impl FlightSql {
             ExchangeRequest::Statement(sql) => sql.clone(),
             ExchangeRequest::Ingest(ingest) => ingest::statement_text(ingest),
             ExchangeRequest::Stream(stream) => ingest::stream_text(stream),
+            ExchangeRequest::Lookup(target) => lookup::stream_text(target),
             ExchangeRequest::Listing(command) => {
                 // Reads the client's stream to its end. A client that is still writing when the
                 // answer ends would take the answer for a broken one.
@@ -121,11 +130,19 @@ impl FlightSql {
         listed.begin_trace(&span);
         let limit = self.config.query.message_limit();
         let totals = self.engine.statements().totals();
-        if let ExchangeRequest::Stream(stream) = request {
-            let batches = AnnotatedBatches::new(first, messages, limit, totals);
-            let opening = self.open_batch_stream(call, listed, stream, batches);
-            return opening.instrument(span).await;
-        }
+        let request = match request {
+            ExchangeRequest::Stream(stream) => {
+                let batches = AnnotatedBatches::new(first, messages, limit, totals);
+                let opening = self.open_batch_stream(call, listed, stream, batches);
+                return opening.instrument(span).await;
+            }
+            ExchangeRequest::Lookup(target) => {
+                let batches = AnnotatedBatches::new(first, messages, limit, totals);
+                let opening = self.open_lookup_stream(call, listed, target, batches);
+                return opening.instrument(span).await;
+            }
+            other => other,
+        };
         let rows = UploadedBatches::new(first, messages, limit, totals);
         let beginning = async {
             match request {
@@ -282,6 +299,9 @@ fn request_in(
                 ErrorCode::Unimplemented,
                 "a DoExchange takes no prepared statement; send the statement itself, and its parameters as rows",
             ));
+        }
+        DescribedRequest::Lookup(request) => {
+            ExchangeRequest::Lookup(lookup::parse_request(request)?)
         }
         DescribedRequest::Listing(command) => ExchangeRequest::Listing(command),
     })

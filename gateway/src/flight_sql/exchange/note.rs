@@ -1,7 +1,5 @@
 //! A note is JSON in a message that has only `app_metadata`, which any client can read.
 
-use std::time::Duration;
-
 use arrow_flight::{FlightData, FlightInfo};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -9,6 +7,7 @@ use prost::Message;
 use serde::Serialize;
 use volary_flight_proto::ids::QueryId;
 
+use super::statistics::Statistics;
 use crate::statements::StatementStatus;
 
 /// A message to the client. Only the fields that are known are sent.
@@ -32,22 +31,6 @@ pub(super) struct Note {
     statistics: Option<Statistics>,
 }
 
-/// The time and resources that a statement took. The fields are named like the columns of
-/// system.query_log. Times are in microseconds.
-#[derive(Debug, Serialize)]
-struct Statistics {
-    planning_us: u128,
-    queued_us: u128,
-    running_us: u128,
-    rows: u64,
-    sent_bytes: u64,
-    workers: u64,
-    shards: u64,
-    segments: u64,
-    scanned_rows: u64,
-    scanned_bytes: u64,
-}
-
 impl Note {
     /// Creates a note with the id of the statement.
     pub(super) fn for_query(id: QueryId) -> Self {
@@ -68,20 +51,8 @@ impl Note {
     /// Creates the note for a statement that has ended. It carries the statement's statistics,
     /// and shows that all of its rows were sent.
     pub(super) fn for_end(status: &StatementStatus, rows: u64) -> Self {
-        let microseconds = |time: Duration| time.as_micros();
         Self {
-            statistics: Some(Statistics {
-                planning_us: microseconds(status.planning),
-                queued_us: microseconds(status.queued),
-                running_us: microseconds(status.running),
-                rows,
-                sent_bytes: status.sent_bytes,
-                workers: status.work.workers,
-                shards: status.work.shards,
-                segments: status.work.segments,
-                scanned_rows: status.work.scanned_rows,
-                scanned_bytes: status.work.scanned_bytes,
-            }),
+            statistics: Some(Statistics::of(status, rows)),
             ..Self::default()
         }
     }

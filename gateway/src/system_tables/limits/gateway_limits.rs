@@ -115,6 +115,31 @@ fn node_limits(config: &Config) -> Vec<GatewayLimit> {
         .with_setting("gateway.ingest.stream_window"),
         GatewayLimit::new(
             "node",
+            "streams of lookups",
+            config.lookup.max_streams as u64,
+            "streams",
+            REFUSED,
+        )
+        .with_setting("gateway.lookup.max_streams")
+        .with_quantity(LimitedQuantity::LookupStreams),
+        GatewayLimit::new(
+            "stream",
+            "keys that are not answered",
+            config.lookup.window.bytes() as u64,
+            "bytes",
+            WAITS,
+        )
+        .with_setting("gateway.lookup.window"),
+        GatewayLimit::new(
+            "stream",
+            "keys of a batch",
+            config.lookup.max_keys as u64,
+            "keys",
+            INVALID,
+        )
+        .with_setting("gateway.lookup.max_keys"),
+        GatewayLimit::new(
+            "node",
             "sessions",
             query.max_sessions,
             "sessions",

@@ -9,6 +9,7 @@ use volary_node::size::MemorySize;
 use crate::config::Config;
 use crate::load::group::Groups;
 use crate::load::ingest_streams::IngestStreams;
+use crate::lookup::streams::LookupStreams;
 use crate::statements::Statements;
 
 /// The parts of the gateway that know how much of the limits is in use.
@@ -26,6 +27,8 @@ pub(crate) struct LimitUsageSources {
     pub(crate) groups: Arc<Groups>,
     /// The streams of batches.
     pub(crate) streams: Arc<IngestStreams>,
+    /// The streams of lookups.
+    pub(crate) lookups: Arc<LookupStreams>,
 }
 
 impl LimitUsageSources {
@@ -45,6 +48,7 @@ impl LimitUsageSources {
             LimitedQuantity::QueuedBytes => self.groups.queue().used_bytes(),
             LimitedQuantity::StreamBytes => self.streams.memory().used_bytes(),
             LimitedQuantity::Streams => self.streams.open(),
+            LimitedQuantity::LookupStreams => self.lookups.open(),
             LimitedQuantity::TemporaryTables => catalog.temporary_usage().tables,
             LimitedQuantity::TemporaryBytes => return catalog.temporary_usage().bytes,
         };
@@ -64,6 +68,7 @@ pub(super) enum LimitedQuantity {
     QueuedBytes,
     StreamBytes,
     Streams,
+    LookupStreams,
     TemporaryTables,
     TemporaryBytes,
 }

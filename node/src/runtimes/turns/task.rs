@@ -163,6 +163,8 @@ pub(super) fn poll_without_permit<T>(
     poll: impl FnOnce() -> T,
 ) -> T {
     if POLL.with_borrow(Option::is_some) {
+        // The memory is still that of the inner work.
+        let _works_for = CurrentWorkGuard::begin(usage);
         return poll();
     }
     let _polling = PollGuard::begin(permits, usage);

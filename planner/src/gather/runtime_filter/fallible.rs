@@ -9,6 +9,7 @@ use datafusion::physical_expr::expressions::{
 use volary_exec::key_set::KeySetExpr;
 
 use super::Expr;
+use crate::value_list::ValueList;
 
 /// Returns whether an expression over rows of `schema` might fail for some rows. For example,
 /// `10 / k` fails for the rows that a condition `k <> 0` leaves out. Such an expression must not be
@@ -19,6 +20,7 @@ pub(super) fn may_fail(expression: &Expr, schema: &Schema) -> bool {
         || expression.is::<Literal>()
         || expression.is::<InListExpr>()
         || expression.is::<KeySetExpr>()
+        || ValueList::is_called_in(expression)
         || expression.is::<IsNullExpr>()
         || expression.is::<IsNotNullExpr>()
         || expression.is::<DynamicFilterPhysicalExpr>();

@@ -15,6 +15,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::common::runtime::JoinSet;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::metrics::Time;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
@@ -59,7 +60,7 @@ impl Outlines {
 }
 
 /// Runs all partitions of the plan, and returns their rows in bucket order, each batch with its
-/// outline.
+/// outline. The time that this takes, without the plan, is added to `ordering`.
 ///
 /// # Errors
 /// Returns the errors of starting the plan. The stream returns the errors of the plan, and those of
@@ -68,6 +69,7 @@ pub(crate) fn execute_in_bucket_order(
     plan: &Arc<dyn ExecutionPlan>,
     task: &Arc<TaskContext>,
     order: BucketOrder,
+    ordering: &Time,
 ) -> Result<(SendableRecordBatchStream, Outlines)> {
     let schema = plan.schema();
     let inputs = (0..plan.output_partitioning().partition_count())
@@ -75,10 +77,10 @@ pub(crate) fn execute_in_bucket_order(
         .collect::<Result<Vec<_>>>()?;
     let buffer = Arc::new(BucketBuffer::new(Arc::clone(&schema), order, task));
     let outlines = Outlines::default();
-    let shared_outlines = outlines.clone();
+    let (shared_outlines, ordering) = (outlines.clone(), ordering.clone());
     let rows = stream::once(async move {
-        let full_buffer = buffer_all(inputs, buffer).await?;
-        merged_batches(&full_buffer, shared_outlines)
+        let full_buffer = buffer_all(inputs, buffer, &ordering).await?;
+        merged_batches(&full_buffer, shared_outlines, ordering)
     })
     .try_flatten();
     Ok((
@@ -91,13 +93,16 @@ pub(crate) fn execute_in_bucket_order(
 async fn buffer_all(
     inputs: Vec<SendableRecordBatchStream>,
     buffer: Arc<BucketBuffer>,
+    ordering: &Time,
 ) -> Result<Arc<BucketBuffer>> {
     let mut tasks = JoinSet::new();
     for mut input in inputs {
-        let task_buffer = Arc::clone(&buffer);
+        let (task_buffer, ordering) = (Arc::clone(&buffer), ordering.clone());
         tasks.spawn(async move {
             while let Some(batch) = input.next().await {
-                task_buffer.add(batch?)?;
+                let batch = batch?;
+                let _ordering = ordering.timer();
+                task_buffer.add(batch)?;
             }
             Ok::<_, DataFusionError>(())
         });
@@ -111,12 +116,14 @@ async fn buffer_all(
 fn merged_batches(
     buffer: &BucketBuffer,
     outlines: Outlines,
+    ordering: Time,
 ) -> Result<impl Stream<Item = Result<RecordBatch>> + Send + use<>> {
     let total_bytes = buffer.total_bytes();
     let (merged, rounds) = buffer.merge()?;
     Ok(stream::try_unfold(merged, move |mut merged| {
-        let outlines = outlines.clone();
+        let (outlines, ordering) = (outlines.clone(), ordering.clone());
         async move {
+            let _ordering = ordering.timer();
             let Some(divided) = merged.next().await? else {
                 return Ok(None);
             };

@@ -53,12 +53,14 @@ struct Read {
 }
 
 async fn read(order: BucketOrder, task: &Arc<TaskContext>) -> Result<Read> {
-    let (mut rows, outlines) = execute_in_bucket_order(&plan(), task, order)?;
+    let ordering = Time::new();
+    let (mut rows, outlines) = execute_in_bucket_order(&plan(), task, order, &ordering)?;
     let mut batches = Vec::new();
     while let Some(batch) = rows.next().await {
         batches.push((batch?, outlines.next().unwrap()));
     }
     assert!(outlines.next().is_none());
+    assert!(ordering.value() > 0);
     Ok(Read { batches })
 }
 

@@ -1,0 +1,248 @@
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+use volary_node::metrics::Counter;
+
+use super::segment_index::{Bloom, SegmentIndex};
+
+/// Estimated memory of an entry besides its content, in bytes.
+const ENTRY_BYTES: usize = 256;
+/// Share of the memory of all fragments, in percent, above which no more columns are kept. So
+/// lookups never take the last memory that queries need.
+const MAX_POOL_USE_PERCENT: usize = 80;
+
+/// The part of a segment that an entry is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Part {
+    /// Number of the segment's file.
+    pub(super) file: u64,
+    pub(super) kind: PartKind,
+}
+
+/// A kind of [`Part`]. Columns are those of the table, by position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum PartKind {
+    /// The row groups of the segment, and their bounds.
+    Index,
+    /// The bloom filter of the sorted column of a row group.
+    Bloom { group: u32 },
+    /// The values of a column of a row group.
+    Column { group: u32, column: u32 },
+}
+
+/// What is kept of a part.
+#[derive(Debug, Clone)]
+enum Entry {
+    Index(Arc<SegmentIndex>),
+    Bloom(Bloom),
+    Column(ArrayRef),
+}
+
+/// Keeps decoded parts of segments within a memory budget. It forgets what was not used for the
+/// longest time. The memory is reserved in the pool that fragments use.
+#[derive(Debug)]
+pub struct LookupCache {
+    entries: Cache<Part, (Entry, u32)>,
+    budget_bytes: usize,
+    pool: Arc<dyn MemoryPool>,
+    limit_bytes: usize,
+    reservation: Arc<MemoryReservation>,
+    /// Counts of what lookups found and did.
+    pub(crate) totals: LookupTotals,
+}
+
+/// Totals of the lookups of a worker, for its metrics.
+#[derive(Debug, Default)]
+pub(crate) struct LookupTotals {
+    /// Fragments that were answered from decoded columns.
+    pub(crate) answered: Counter,
+    /// Fragments that asked for keys whose rows were not worth decoding yet.
+    pub(crate) cold: Counter,
+    /// Fragments that asked for keys and could not be answered for another reason.
+    pub(crate) unfit: Counter,
+    /// Columns of row groups that were needed and kept.
+    pub(crate) hits: Counter,
+    /// Columns of row groups that were needed and decoded.
+    pub(crate) misses: Counter,
+    /// Keys that were looked up.
+    pub(crate) keys: Counter,
+}
+
+impl LookupCache {
+    /// Creates a cache of at most `budget_bytes` bytes, which are part of the `limit_bytes` bytes
+    /// of the pool.
+    pub fn new(budget_bytes: usize, limit_bytes: usize, pool: &Arc<dyn MemoryPool>) -> Self {
+        let reservation =
+            Arc::new(MemoryConsumer::new("decoded columns for lookups").register(pool));
+        let released = Arc::clone(&reservation);
+        let entries = Cache::builder()
+            .max_capacity(budget_bytes as u64)
+            .weigher(|_, (_, bytes): &(Entry, u32)| *bytes)
+            .eviction_policy(EvictionPolicy::lru())
+            .eviction_listener(move |_, (_, bytes), _| released.shrink(bytes as usize))
+            .build();
+        Self {
+            entries,
+            budget_bytes,
+            pool: Arc::clone(pool),
+            limit_bytes,
+            reservation,
+            totals: LookupTotals::default(),
+        }
+    }
+
+    /// Returns the memory that is held, in bytes.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.entries.weighted_size()
+    }
+
+    /// Returns the memory that fragments and writes hold of the pool, in bytes. What is kept here
+    /// is not theirs.
+    pub(crate) fn reserved_by_others(&self) -> usize {
+        let held = self.reservation.size();
+        self.pool.reserved().saturating_sub(held)
+    }
+
+    /// Returns the memory that may be held, in bytes.
+    pub(crate) fn budget_bytes(&self) -> usize {
+        self.budget_bytes
+    }
+
+    pub(super) fn index(&self, file: u64) -> Option<Arc<SegmentIndex>> {
+        let kind = PartKind::Index;
+        match self.entries.get(&Part { file, kind })? {
+            (Entry::Index(index), _) => Some(index),
+            _ => None,
+        }
+    }
+
+    pub(super) fn bloom(&self, file: u64, group: u32) -> Option<Bloom> {
+        let kind = PartKind::Bloom { group };
+        match self.entries.get(&Part { file, kind })? {
+            (Entry::Bloom(filter), _) => Some(filter),
+            _ => None,
+        }
+    }
+
+    pub(super) fn column(&self, file: u64, group: u32, column: u32) -> Option<ArrayRef> {
+        let kind = PartKind::Column { group, column };
+        match self.entries.get(&Part { file, kind })? {
+            (Entry::Column(values), _) => Some(values),
+            _ => None,
+        }
+    }
+
+    pub(super) fn keep_index(&self, file: u64, index: &Arc<SegmentIndex>) {
+        let kind = PartKind::Index;
+        self.keep(
+            Part { file, kind },
+            Entry::Index(Arc::clone(index)),
+            index.bytes(),
+        );
+    }
+
+    pub(super) fn keep_bloom(&self, file: u64, group: u32, filter: &Bloom, bytes: usize) {
+        let kind = PartKind::Bloom { group };
+        self.keep(Part { file, kind }, Entry::Bloom(Arc::clone(filter)), bytes);
+    }
+
+    pub(super) fn keep_column(&self, file: u64, group: u32, column: u32, values: &ArrayRef) {
+        let kind = PartKind::Column { group, column };
+        let bytes = values.get_array_memory_size();
+        self.keep(
+            Part { file, kind },
+            Entry::Column(Arc::clone(values)),
+            bytes,
+        );
+    }
+
+    /// Returns whether something of about this size can be kept.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        let most = self.limit_bytes / 100 * MAX_POOL_USE_PERCENT;
+        let held = self.reservation.size();
+        // What is kept already makes room.
+        let held_then = held.saturating_add(bytes).min(self.budget_bytes);
+        bytes.saturating_add(ENTRY_BYTES) <= self.budget_bytes
+            && self.reserved_by_others().saturating_add(held_then) <= most
+    }
+
+    /// Keeps something, unless there is no memory for it.
+    fn keep(&self, part: Part, entry: Entry, bytes: usize) {
+        let bytes = bytes.saturating_add(ENTRY_BYTES);
+        let Ok(weight) = u32::try_from(bytes) else {
+            return;
+        };
+        if !self.has_room(bytes) || self.reservation.try_grow(bytes).is_err() {
+            return;
+        }
+        self.entries.insert(part, (entry, weight));
+        // Otherwise, evicted entries would keep their memory until somebody uses the cache again.
+        // Decoding takes much longer than this.
+        self.entries.run_pending_tasks();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Int64Array;
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+
+    use super::*;
+
+    const COLUMN_BYTES: usize = 8_000;
+
+    fn column(file: u64) -> ArrayRef {
+        Arc::new(Int64Array::from(vec![file as i64; COLUMN_BYTES / 8]))
+    }
+
+    fn cache(budget_bytes: usize, limit_bytes: usize) -> (LookupCache, Arc<dyn MemoryPool>) {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(limit_bytes));
+        (LookupCache::new(budget_bytes, limit_bytes, &pool), pool)
+    }
+
+    #[test]
+    fn what_is_kept_stays_within_the_budget_and_is_reserved_in_the_pool() {
+        let (cache, pool) = cache(100_000, 1 << 20);
+        for file in 0..50 {
+            cache.keep_column(file, 0, 1, &column(file));
+            assert!(cache.held_bytes() <= 100_000);
+            assert_eq!(cache.held_bytes(), pool.reserved() as u64);
+        }
+        assert_eq!(cache.reserved_by_others(), 0);
+        let kept: Vec<u64> = (0..50)
+            .filter(|file| cache.column(*file, 0, 1).is_some())
+            .collect();
+        assert!(kept.len() > 8, "{kept:?}");
+        // Those that were used last are kept.
+        assert_eq!(kept.last(), Some(&49));
+        assert!(!kept.contains(&0));
+        // What is put in the place of another one is counted once.
+        cache.keep_column(49, 0, 1, &column(49));
+        assert_eq!(cache.held_bytes(), pool.reserved() as u64);
+        drop(cache);
+        assert_eq!(pool.reserved(), 0);
+    }
+
+    #[test]
+    fn nothing_is_kept_without_memory() {
+        let (small, _) = cache(1_000, 1 << 20);
+        assert!(!small.has_room(COLUMN_BYTES));
+        small.keep_column(1, 0, 1, &column(1));
+        assert_eq!(small.held_bytes(), 0);
+        let (cache, pool) = cache(100_000, 100_000);
+        let query = MemoryConsumer::new("query").register(&pool);
+        query.try_grow(70_000).unwrap();
+        assert!(cache.has_room(COLUMN_BYTES));
+        query.try_grow(10_000).unwrap();
+        assert!(!cache.has_room(COLUMN_BYTES));
+        cache.keep_column(1, 0, 1, &column(1));
+        assert!(cache.column(1, 0, 1).is_none());
+        assert_eq!(
+            (cache.reserved_by_others(), pool.reserved()),
+            (80_000, 80_000)
+        );
+    }
+}

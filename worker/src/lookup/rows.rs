@@ -1,0 +1,312 @@
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::compute::interleave;
+use arrow::datatypes::SchemaRef;
+use datafusion::error::DataFusionError;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use volary_flight_proto::Error;
+use volary_node::runtimes::continue_on_cpu;
+
+use super::cache::LookupCache;
+use super::search::{find_in_sorted, find_in_unsorted, is_sorted};
+use super::segment_index::{SegmentIndex, excludes};
+use crate::background::run_blocking;
+use crate::fragment::bind::file_of_segment;
+use crate::segment::{SegmentReaders, read_cached, read_waiting};
+use crate::storage::{Segment, VisibleRows};
+
+/// Largest number of rows that are collected. More rows are better streamed.
+const MOST_ROWS: usize = 32 << 10;
+
+/// The columns and keys that are looked up.
+pub(super) struct Lookup<'a> {
+    pub(super) cache: &'a LookupCache,
+    pub(super) runtime_env: &'a RuntimeEnv,
+    pub(super) table_schema: &'a SchemaRef,
+    /// The column with the keys, by position in the table.
+    pub(super) key_column: usize,
+    /// The sorted keys.
+    pub(super) keys: &'a ArrayRef,
+    /// The columns of the table that are collected.
+    pub(super) columns: &'a [usize],
+}
+
+/// Rows with the keys, in one place.
+struct Found {
+    /// The columns that are collected, with the rows of the place.
+    columns: Vec<ArrayRef>,
+    /// The rows that have one of the keys.
+    rows: Vec<u32>,
+}
+
+/// A row group that may have rows with some keys.
+struct Candidate {
+    segment: Arc<Segment>,
+    index: Arc<SegmentIndex>,
+    group: u32,
+    keys: Range<usize>,
+    /// The rows that have one of the keys, if the key column is decoded.
+    rows: Option<Vec<u32>>,
+    /// The columns that are collected, as far as they are decoded.
+    columns: Vec<Option<ArrayRef>>,
+    /// Says whether the other columns are worth decoding.
+    decode: bool,
+}
+
+/// The reason why rows are not collected here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Some rows are in row groups that are not worth decoding yet.
+    Cold,
+    /// Something is not supported, or failed. The ordinary way of running the fragment says what.
+    Unfit,
+}
+
+impl Lookup<'_> {
+    /// Returns the visible rows with the keys, with the columns `schema`.
+    ///
+    /// # Errors
+    /// Returns the reason why the rows are to be read in another way.
+    pub(super) async fn collect(
+        &self,
+        visible: &[VisibleRows],
+        schema: &SchemaRef,
+    ) -> Result<RecordBatch, Refusal> {
+        if visible.iter().any(|rows| !rows.partly.is_empty()) {
+            return Err(Refusal::Unfit);
+        }
+        // Nothing is decoded unless everything is worth decoding.
+        let segments = visible.iter().flat_map(|rows| &rows.segments);
+        let candidates = self.candidates(segments)?;
+        let mut found = Vec::with_capacity(candidates.len());
+        for batch in visible.iter().flat_map(|rows| &rows.logged) {
+            found.extend(self.find_logged(batch).ok_or(Refusal::Unfit)?);
+        }
+        for candidate in candidates {
+            found.extend(self.find_in_group(candidate).await?);
+        }
+        let count: usize = found.iter().map(|found| found.rows.len()).sum();
+        if count > MOST_ROWS {
+            return Err(Refusal::Unfit);
+        }
+        self.gather(&found, count, schema).ok_or(Refusal::Unfit)
+    }
+
+    /// Finds rows that are in no segment yet.
+    fn find_logged(&self, batch: &RecordBatch) -> Option<Option<Found>> {
+        let rows = find_in_unsorted(self.keys, batch.columns().get(self.key_column)?)?;
+        if rows.is_empty() {
+            return Some(None);
+        }
+        let columns = self.columns.iter();
+        let columns = columns.map(|column| batch.columns().get(*column).cloned());
+        Some(Some(Found {
+            columns: columns.collect::<Option<_>>()?,
+            rows,
+        }))
+    }
+
+    /// Returns the row groups that may have rows with the keys.
+    fn candidates<'s>(
+        &self,
+        segments: impl Iterator<Item = &'s Arc<Segment>>,
+    ) -> Result<Vec<Candidate>, Refusal> {
+        let mut candidates = Vec::new();
+        let mut is_cold = false;
+        for segment in segments {
+            let index = self.index(segment)?;
+            if index.sorted_by() != self.key_column {
+                return Err(Refusal::Unfit);
+            }
+            let groups = index.candidates(self.keys).ok_or(Refusal::Unfit)?;
+            for (group, keys) in groups {
+                let key_values = self.held(segment, group, self.key_column);
+                let rows = match &key_values {
+                    Some(values) => {
+                        let found = find_in_sorted(self.keys, keys.clone(), values);
+                        Some(found.ok_or(Refusal::Unfit)?)
+                    }
+                    None => None,
+                };
+                if rows.as_ref().is_some_and(Vec::is_empty) {
+                    self.cache.totals.hits.inc();
+                    continue;
+                }
+                let columns = self.columns.iter().map(|column| {
+                    if *column == self.key_column {
+                        return key_values.clone();
+                    }
+                    self.held(segment, group, *column)
+                });
+                let mut candidate = Candidate {
+                    segment: Arc::clone(segment),
+                    index: Arc::clone(&index),
+                    group,
+                    keys,
+                    columns: columns.collect(),
+                    rows,
+                    decode: false,
+                };
+                if candidate.rows.is_none() && self.is_excluded(&candidate) {
+                    continue;
+                }
+                if candidate.rows.is_none() || candidate.columns.iter().any(Option::is_none) {
+                    let bytes = index.estimated_bytes(group, self.columns, self.table_schema);
+                    candidate.decode =
+                        index.ask(group, candidate.keys.len()) && self.cache.has_room(bytes);
+                    is_cold |= !candidate.decode;
+                }
+                candidates.push(candidate);
+            }
+        }
+        if is_cold {
+            return Err(Refusal::Cold);
+        }
+        Ok(candidates)
+    }
+
+    fn held(&self, segment: &Segment, group: u32, column: usize) -> Option<ArrayRef> {
+        let column = u32::try_from(column).ok()?;
+        self.cache.column(segment.file_number(), group, column)
+    }
+
+    /// Returns what is known of the row groups of a segment.
+    fn index(&self, segment: &Arc<Segment>) -> Result<Arc<SegmentIndex>, Refusal> {
+        if let Some(index) = self.cache.index(segment.file_number()) {
+            return Ok(index);
+        }
+        // The ordinary scan reads metadata that is not in memory, and compares it with its
+        // checksum.
+        let store = ObjectStoreUrl::local_filesystem();
+        let store = self.runtime_env.object_store(&store);
+        let readers = SegmentReaders::new(
+            store.map_err(unfit)?,
+            self.runtime_env.cache_manager.get_file_metadata_cache(),
+        );
+        let file = file_of_segment(segment).map_err(unfit)?;
+        let metadata = readers.cached_metadata(&file).map_err(unfit)?;
+        let metadata = metadata.ok_or(Refusal::Cold)?;
+        // Without room for what is known of the file, none of its columns would be kept, either.
+        if !self.cache.has_room(metadata.memory_size()) {
+            return Err(Refusal::Cold);
+        }
+        let index = SegmentIndex::of(&metadata, self.table_schema).map_err(unfit)?;
+        let index = Arc::new(index.ok_or(Refusal::Unfit)?);
+        self.cache.keep_index(segment.file_number(), &index);
+        Ok(index)
+    }
+
+    /// Returns whether the bloom filter of a row group excludes the keys.
+    fn is_excluded(&self, candidate: &Candidate) -> bool {
+        let (file, group) = (candidate.segment.file_number(), candidate.group);
+        let filter = self.cache.bloom(file, group).or_else(|| {
+            let opened = File::open(candidate.segment.path()).ok()?;
+            let (filter, bytes) = candidate.index.read_bloom(group, &opened)?;
+            self.cache.keep_bloom(file, group, &filter, bytes);
+            Some(filter)
+        });
+        filter.is_some_and(|filter| excludes(&filter, self.keys, candidate.keys.clone()))
+    }
+
+    /// Finds the rows of a row group, and decodes the columns that are not decoded yet.
+    async fn find_in_group(&self, candidate: Candidate) -> Result<Option<Found>, Refusal> {
+        let (rows, decoded_keys) = match &candidate.rows {
+            Some(rows) => (rows.clone(), None),
+            None => {
+                let values = self.decode(&candidate, self.key_column).await?;
+                let rows = find_in_sorted(self.keys, candidate.keys.clone(), &values);
+                (rows.ok_or(Refusal::Unfit)?, Some(values))
+            }
+        };
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for (column, held) in self.columns.iter().zip(&candidate.columns) {
+            columns.push(match (held, &decoded_keys) {
+                (Some(values), _) => {
+                    self.cache.totals.hits.inc();
+                    Arc::clone(values)
+                }
+                (None, Some(keys)) if *column == self.key_column => Arc::clone(keys),
+                (None, _) => self.decode(&candidate, *column).await?,
+            });
+        }
+        Ok(Some(Found { columns, rows }))
+    }
+
+    /// Decodes a column of a row group, and keeps it.
+    async fn decode(&self, candidate: &Candidate, column: usize) -> Result<ArrayRef, Refusal> {
+        // Decoding takes about a millisecond. Others may compute between two columns.
+        continue_on_cpu().await;
+        tokio::task::yield_now().await;
+        let Candidate {
+            segment,
+            index,
+            group,
+            ..
+        } = candidate;
+        let (group, opened) = (*group, File::open(segment.path()).map_err(unfit)?);
+        let read = index.read_column(group, column, &opened, self.table_schema, read_cached);
+        let read = match read.map_err(unfit)? {
+            Some(values) => Some(values),
+            None => {
+                let (index, schema) = (Arc::clone(index), Arc::clone(self.table_schema));
+                let reading = move || {
+                    let read = index.read_column(group, column, &opened, &schema, read_waiting);
+                    read.map_err(|error| Error::from(DataFusionError::from(error)))
+                };
+                run_blocking(reading).await.map_err(unfit)?
+            }
+        };
+        let values = read.ok_or(Refusal::Unfit)?;
+        // This release writes sorted files, but the search must not rely on that.
+        if column == self.key_column && !is_sorted(&values) {
+            return Err(Refusal::Unfit);
+        }
+        self.cache.totals.misses.inc();
+        let file = segment.file_number();
+        let column = u32::try_from(column).map_err(unfit)?;
+        self.cache.keep_column(file, group, column, &values);
+        index.note_decoded(group);
+        Ok(values)
+    }
+
+    /// Makes one batch of the rows that were found.
+    fn gather(&self, found: &[Found], count: usize, schema: &SchemaRef) -> Option<RecordBatch> {
+        let mut positions = Vec::with_capacity(count);
+        for (place, found) in found.iter().enumerate() {
+            positions.extend(found.rows.iter().map(|row| (place, *row as usize)));
+        }
+        let columns = schema.fields().iter().enumerate().map(|(column, field)| {
+            let values: Vec<&dyn Array> = found
+                .iter()
+                .map(|found| found.columns.get(column).map(AsRef::as_ref))
+                .collect::<Option<_>>()?;
+            if values.is_empty() {
+                return Some(arrow::array::new_empty_array(field.data_type()));
+            }
+            if values
+                .iter()
+                .any(|values| values.data_type() != field.data_type())
+            {
+                return None;
+            }
+            interleave(&values, &positions).ok()
+        });
+        let columns = columns.collect::<Option<Vec<_>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).ok()
+    }
+}
+
+/// Turns an error into a refusal. The ordinary way of running the fragment fails, too, and reports
+/// the error.
+pub(super) fn unfit<E: std::fmt::Display>(error: E) -> Refusal {
+    tracing::debug!(%error, "rows are not looked up in decoded columns");
+    Refusal::Unfit
+}
