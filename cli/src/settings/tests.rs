@@ -76,7 +76,7 @@ fn an_unknown_key_is_refused_with_the_place_and_the_keys_that_there_are() {
         "{message}"
     );
     assert!(
-        message.contains("[local] has data_dir, listen, memory, workers"),
+        message.contains("[local] has data_dir, in_process_calls, listen, memory, workers"),
         "{message}"
     );
     let message = refusal("[gatevay]\nlisten = 1", &[]);

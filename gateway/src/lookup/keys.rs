@@ -285,7 +285,10 @@ mod tests {
 
     #[test]
     fn local_times_are_instants_in_the_zone_of_the_session() {
-        let utc = DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()));
+        let utc = DataType::Timestamp(
+            TimeUnit::Microsecond,
+            Some(volary_exec::instants::UTC.into()),
+        );
         let column = KeyColumn {
             zone: "Asia/Tokyo".into(),
             ..column(utc)

@@ -178,7 +178,7 @@ mod tests {
         memory.try_grow(1).unwrap();
         let names = positions
             .iter()
-            .map(|position| format!("{position:>bytes$}"));
+            .map(|position| format!("{}{position}", " ".repeat(bytes.saturating_sub(1))));
         let names: ArrayRef = Arc::new(StringViewArray::from_iter_values(names));
         let rows = RecordBatch::try_from_iter([("name", names)]).unwrap();
         let ordered = OrderedRows { rows, positions };
