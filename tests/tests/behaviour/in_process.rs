@@ -1,16 +1,14 @@
 //! The gateway of an embedded cluster calls its workers within the process, or over connections if
 //! a setting says so. Both ways must have the same rows, the same errors and the same ends.
 
-use std::future::poll_fn;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use futures::future::join_all;
-use futures::{FutureExt, StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt};
 use volary_cli::client::Client;
 use volary_cli::settings::Settings;
 use volary_cli::{LocalCluster, LocalOptions};
@@ -20,8 +18,6 @@ use volary_node::runtimes::OwnedRuntimes;
 use volary_node::size::MemorySize;
 
 const WORKERS: usize = 3;
-/// Only a hang takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Number of rows of a table whose rows, each with a long text, are more than all buffers take.
 const ROWS: i64 = 200_000;
 const LARGE: &str = "SELECT n, repeat('x', 1000) AS text FROM numbers";
@@ -138,7 +134,8 @@ fn a_query_whose_worker_stops_fails_and_runs_when_the_worker_is_back() {
         assert!(error.message().contains(&named), "{error}");
         assert!(error.message().contains("is lost"), "{error}");
 
-        let count = "SELECT count(*) FROM numbers";
+        // The workers are asked, because of the condition.
+        let count = "SELECT count(*) FROM numbers WHERE n > 0";
         let error = client.collect(count).await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::Unavailable, "{error}");
         assert!(error.message().contains(&named), "{error}");
@@ -152,42 +149,5 @@ fn a_query_whose_worker_stops_fails_and_runs_when_the_worker_is_back() {
         let all = client.count(LARGE).await.unwrap();
         assert_eq!(all, usize::try_from(ROWS).unwrap());
         nodes
-    });
-}
-
-#[test]
-fn a_cluster_starts_after_a_start_that_was_broken_off() {
-    let runtimes = OwnedRuntimes::start(None).unwrap();
-    let handles = runtimes.handles();
-    handles.io().block_on(async {
-        let directory = tempfile::tempdir().unwrap();
-        let start = || LocalCluster::start(options(directory.path(), true, handles));
-        for polls in 1..6 {
-            let mut left = polls;
-            let mut starting = start();
-            let started = poll_fn(|cx| {
-                if left == 0 {
-                    return Poll::Ready(None);
-                }
-                left -= 1;
-                starting.poll_unpin(cx).map(Some)
-            });
-            if let Some(nodes) = started.await {
-                nodes.unwrap().shutdown().await;
-                break;
-            }
-        }
-        let began = Instant::now();
-        let nodes = loop {
-            match start().await {
-                Ok(nodes) => break nodes,
-                // The nodes of the last start end in the background.
-                Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
-            }
-            tokio::task::yield_now().await;
-        };
-        let rows = connect(&nodes).await.collect("SELECT 1").await.unwrap();
-        assert_eq!(numbers(&rows), [1]);
-        nodes.shutdown().await;
     });
 }

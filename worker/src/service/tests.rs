@@ -540,6 +540,11 @@ async fn all_messages(worker: &Worker, ticket: &FragmentTicket) -> Vec<FlightDat
         .collect()
 }
 
+/// Returns the rows of a fragment, from its schema and one message.
+fn rows_of(messages: &[FlightData]) -> Vec<arrow::array::RecordBatch> {
+    arrow_flight::utils::flight_data_to_batches(&messages[..2]).unwrap()
+}
+
 /// Returns what the end of a stream says, without times.
 fn end_of(message: &FlightData) -> EndOfStream {
     match Frame::decode(message.app_metadata.clone()).unwrap().kind {
@@ -613,7 +618,8 @@ async fn an_answer_by_key_has_the_messages_of_the_ordinary_way() {
             }
             assert!(answered() > 0);
             assert_eq!(by_key.len(), 3);
-            assert_eq!(by_key[..2], ordinary[..2]);
+            assert_eq!(by_key[0], ordinary[0]);
+            assert_eq!(rows_of(&by_key), rows_of(&ordinary));
             assert_eq!(end_of(&by_key[2]), end_of(&ordinary[2]));
             assert_eq!(end_of(&by_key[2]).rows, 3);
         } else {
@@ -634,7 +640,8 @@ async fn an_answer_by_key_has_the_messages_of_the_ordinary_way() {
             };
             let ordinary = all_messages(&worker, &ordinary).await;
             assert_eq!(answered(), before + 1);
-            assert_eq!(by_key[..2], ordinary[..2]);
+            assert_eq!(by_key[0], ordinary[0]);
+            assert_eq!(rows_of(&by_key), rows_of(&ordinary));
             assert_eq!(end_of(&by_key[2]), end_of(&ordinary[2]));
         }
     }
