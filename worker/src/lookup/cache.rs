@@ -216,7 +216,7 @@ mod tests {
             .filter(|file| cache.column(*file, 0, 1).is_some())
             .collect();
         assert!(kept.len() > 8, "{kept:?}");
-        // Those that were used last are kept.
+        // The cache keeps the columns that were used last.
         assert_eq!(kept.last(), Some(&49));
         assert!(!kept.contains(&0));
         // What is put in the place of another one is counted once.
