@@ -8,7 +8,7 @@ use datafusion::common::format::ExplainFormat;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::Result as DfResult;
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::Explain;
+use datafusion::logical_expr::{Explain, LogicalPlan};
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 use volary_exec::run::is_hidden;
 use volary_flight_proto::{Error, Result};
@@ -27,42 +27,69 @@ pub fn schema() -> SchemaRef {
     ]))
 }
 
-/// Returns a plan whose rows show the plans of a statement. `generic_plan` says whether the
-/// statement uses a generic plan.
-///
-/// # Errors
-/// The errors of planning.
-pub async fn explain(
-    state: &SessionState,
-    explain: &Explain,
-    generic_plan: Option<&str>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    if explain.explain_format != ExplainFormat::Indent {
-        return Err(Error::invalid(
-            "EXPLAIN has only one format; leave FORMAT out",
-        ));
+/// The plans of a statement that EXPLAIN explains.
+pub struct ExplainedPlans<'a> {
+    explain: &'a Explain,
+    optimized: LogicalPlan,
+    physical: Arc<dyn ExecutionPlan>,
+}
+
+impl<'a> ExplainedPlans<'a> {
+    /// Plans the explained statement.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` if EXPLAIN has a FORMAT. The errors of planning.
+    pub async fn make(state: &SessionState, explain: &'a Explain) -> Result<Self> {
+        if explain.explain_format != ExplainFormat::Indent {
+            return Err(Error::invalid(
+                "EXPLAIN has only one format; leave FORMAT out",
+            ));
+        }
+        let optimized = state.optimize(&explain.plan)?;
+        let planner = state.query_planner();
+        let physical = planner.create_physical_plan(&optimized, state).await?;
+        Ok(Self {
+            explain,
+            optimized,
+            physical,
+        })
     }
-    let mut rows = Vec::new();
-    if explain.verbose {
+
+    /// Returns the physical plan of the explained statement.
+    pub fn physical(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.physical
+    }
+
+    /// Returns a plan whose rows show these plans. Its columns are those of [`schema`].
+    /// `generic_plan` says whether the statement uses a generic plan; if it is `None`, there is no
+    /// row about it.
+    ///
+    /// # Errors
+    /// `INTERNAL` if the rows cannot be put together.
+    pub fn show(&self, generic_plan: Option<&str>) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut rows = Vec::new();
+        if self.explain.verbose {
+            rows.push((
+                PlanType::InitialLogicalPlan.to_string(),
+                self.explain.plan.display_indent().to_string(),
+            ));
+        }
         rows.push((
-            PlanType::InitialLogicalPlan.to_string(),
-            explain.plan.display_indent().to_string(),
+            PlanType::FinalLogicalPlan.to_string(),
+            self.optimized.display_indent().to_string(),
         ));
+        rows.extend(generic_plan.map(|text| ("generic_plan".to_owned(), text.to_owned())));
+        // Whoever reads only one row reads the last one.
+        rows.push((
+            PlanType::FinalPhysicalPlan.to_string(),
+            render(&self.physical),
+        ));
+        Ok(MemorySourceConfig::try_new_exec(
+            &[vec![explain_batch(&rows)?]],
+            schema(),
+            None,
+        )?)
     }
-    let logical = state.optimize(&explain.plan)?;
-    rows.push((
-        PlanType::FinalLogicalPlan.to_string(),
-        logical.display_indent().to_string(),
-    ));
-    rows.extend(generic_plan.map(|text| ("generic_plan".to_owned(), text.to_owned())));
-    // Whoever reads only one row reads the last one.
-    let physical = state.create_physical_plan(&explain.plan).await?;
-    rows.push((PlanType::FinalPhysicalPlan.to_string(), render(&physical)));
-    Ok(MemorySourceConfig::try_new_exec(
-        &[vec![explain_batch(&rows)?]],
-        schema(),
-        None,
-    )?)
 }
 
 /// Returns the rows of EXPLAIN for pairs of plan type and text.

@@ -22,6 +22,8 @@ pub mod clock;
 mod colocation;
 /// Turns the maximal shard-local subtrees of a plan into fragments.
 pub mod cut;
+/// Reads numbers that are written beside decimals as decimals.
+mod decimal_operands;
 /// Renders the text of EXPLAIN, including fragments.
 pub mod explain;
 /// Writes the conditions of filters in a form that DataFusion can estimate.

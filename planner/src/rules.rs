@@ -14,6 +14,7 @@ use crate::awaited::{AwaitedRule, DynAnalyzerRule, DynLogicalRule, DynPhysicalRu
 use crate::branch_limits::BranchLimits;
 use crate::bucket_merge::BucketMerge;
 use crate::cut::Cut;
+use crate::decimal_operands::DecimalOperands;
 use crate::filter_operators::FilterOperators;
 use crate::gather_count::GatherCount;
 use crate::interval_order::IntervalOrder;
@@ -32,9 +33,11 @@ use crate::time_units::TimeUnits;
 /// Returns DataFusion's rules of the analyzer, between those of this crate that must come right
 /// before and after them, and followed by `ours`.
 pub fn analyzer_rules(ours: Vec<Arc<DynAnalyzerRule>>) -> Vec<Arc<DynAnalyzerRule>> {
-    let before: [Arc<DynAnalyzerRule>; 4] = [
+    let before: [Arc<DynAnalyzerRule>; 5] = [
         Arc::new(TimeTypes),
         Arc::new(TimeUnits),
+        // The next rule compares what is still a double with doubles.
+        Arc::new(DecimalOperands),
         Arc::new(TextOperands),
         Arc::new(PeerFrames),
     ];

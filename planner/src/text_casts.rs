@@ -162,7 +162,7 @@ fn with_equal_types(mut part: Expr, schema: &DFSchema) -> Result<Transformed<Exp
 }
 
 /// Returns the constant text that the value reads as a decimal.
-fn text_of_decimal(value: &Expr) -> Option<&Expr> {
+pub(crate) fn text_of_decimal(value: &Expr) -> Option<&Expr> {
     match value {
         Expr::Cast(Cast { expr, field }) if field.data_type().is_decimal() => {
             let is_text =

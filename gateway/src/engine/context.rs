@@ -103,8 +103,6 @@ pub(crate) struct StatementContext {
     view_state: OnceLock<Box<SessionState>>,
     /// The functions that test the long lists of the statement.
     lists: Vec<Arc<ScalarUDF>>,
-    /// What EXPLAIN says about the generic plan of the explained statement.
-    pub(super) generic_plan_note: Option<String>,
     /// Limits for the columns and types that the statement may make.
     pub(super) shape: ShapeLimits,
 }
@@ -214,7 +212,6 @@ impl StatementContext {
             parser,
             view_state: OnceLock::new(),
             lists: Vec::new(),
-            generic_plan_note: None,
             shape: ShapeLimits::new(&engine.config.query),
         })
     }

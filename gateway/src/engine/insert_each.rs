@@ -21,8 +21,8 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use futures::stream::{BoxStream, StreamExt};
 use parking_lot::Mutex;
 use volary_exec::text_casts::cast_expression;
+use volary_flight_proto::Result;
 use volary_flight_proto::ids::QueryId;
-use volary_flight_proto::{Error, Result};
 
 use super::context::StatementContext;
 use super::frame_parameters::FrameParameters;
@@ -30,7 +30,7 @@ use super::noted_parse::parse_noted;
 use super::outcome::{Completion, ExecutionResult, Start};
 use super::parameters::{self, parameter_index};
 use super::statement::run_plan;
-use super::{Engine, IncomingRows, Session, StatementOutcome, batch_id};
+use super::{Engine, IncomingRows, Session, batch_id};
 use crate::sql::parse::Statement;
 
 /// The outcome of a statement with many rows of parameters.
@@ -108,14 +108,8 @@ async fn insert_each(
         insert.op,
         Arc::new(input),
     ));
-    match run_plan(&engine, &session, &context, plan, batch).await? {
-        StatementOutcome::Done(done) => {
-            Ok(InsertEachOutcome::Inserted(done.rows.unwrap_or_default()))
-        }
-        StatementOutcome::Rows(_) | StatementOutcome::Answer(_) => {
-            Err(Error::internal("an INSERT was planned as a query"))
-        }
-    }
+    let done = run_plan(&engine, &session, &context, plan, batch).await?;
+    Ok(InsertEachOutcome::Inserted(done.rows.unwrap_or_default()))
 }
 
 /// The columns of the rows, and the types that the statement wants for them.

@@ -53,6 +53,8 @@ mod parameter_types;
 mod parameters;
 /// Limits the functions that read a type from a text, such as `arrow_cast(1, 'List(Int64)')`.
 mod parsed_types;
+/// Makes the physical plans of statements that return rows.
+mod plan_query;
 /// Says what producers have written.
 mod producers;
 /// Represents a planned query and the stream of its rows.

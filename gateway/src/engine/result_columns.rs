@@ -67,6 +67,18 @@ fn has_correlation(plan: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
+/// Returns whether a client gets rows of the statement. The kind of statement decides, because a
+/// plan of DDL has columns too.
+pub(super) fn returns_rows(plan: &LogicalPlan) -> bool {
+    !matches!(
+        plan,
+        LogicalPlan::Dml(_)
+            | LogicalPlan::Ddl(_)
+            | LogicalPlan::Copy(_)
+            | LogicalPlan::Statement(_)
+    )
+}
+
 /// Returns the columns that a client is told about. EXPLAIN returns Volary's own columns, not
 /// DataFusion's.
 pub(super) fn announced_schema(plan: &LogicalPlan) -> SchemaRef {

@@ -15,20 +15,17 @@ use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_planner::table::ShardedTable;
-use volary_planner::{analysis, explain};
 
 use super::context::StatementContext;
 use super::description::describe_rows;
 use super::errors::with_advice;
 use super::frame_parameters::FrameParameters;
 use super::generic::{Lookup, StatementKey};
-use super::listing::is_listing;
 use super::noted_parse::parse_noted;
 use super::outcome::Start;
+use super::plan_query::plan_query;
 use super::query::{EarlierPlan, PlannedQuery};
-use super::result_columns::{
-    announced_schema, coerced_schema, columns_fingerprint, combine_names_and_types, with_sql_types,
-};
+use super::result_columns::{coerced_schema, columns_fingerprint, returns_rows};
 use super::unfit_values::unfit_value_error;
 use super::{
     Completion, Engine, Session, StatementDescription, StatementOutcome, access, batch_id,
@@ -195,7 +192,7 @@ async fn execute(
     {
         return Ok(StatementOutcome::Rows(Box::new(query)));
     }
-    let (statement, mut context) = parse_in_context(&engine, &session, &sql, query_id, None)?;
+    let (statement, context) = parse_in_context(&engine, &session, &sql, query_id, None)?;
     let batch = batch_id::of_statement(&session, &sql, values.as_ref())?;
     if !matches!(statement, Statement::CopyFrom(_) | Statement::Planned(_)) {
         batch_id::refuse(&session)?;
@@ -290,35 +287,32 @@ async fn execute(
                 }
                 _ => None,
             };
-            if let (LogicalPlan::Explain(explained), LogicalPlan::Explain(bound)) = (&plan, &bound)
-                && returns_rows(&bound.plan)
-            {
-                let query = plan_query(&engine, &context, bound.plan.as_ref().clone()).await?;
-                let (plans, key, plan) = (&engine.generic_plans, &lookup.key, &explained.plan);
-                let explaining = plans.explain(&context, key, plan, &query, values.as_ref());
-                context.generic_plan_note = Box::pin(explaining).await;
+            if returns_rows(&bound) {
+                batch_id::refuse(&session)?;
+                let values = values.as_ref();
+                let planning = plan_query(&engine, &session, &context, &sql, &plan, &bound, values);
+                let query = planning.await?;
+                if frames.is_empty() {
+                    let plans = &engine.generic_plans;
+                    let planned = plans.note_planned(&context, lookup, plan, &query, values);
+                    Box::pin(planned).await;
+                }
+                return Ok(StatementOutcome::Rows(Box::new(query)));
             }
             let running = run_plan(&engine, &session, &context, bound, batch);
-            let outcome = match running.await {
+            let done = match running.await {
                 Err(error) if may_exist && error.code() == ErrorCode::AlreadyExists => {
-                    return Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES));
+                    Ok(Completion::WITHOUT_WRITES)
                 }
-                outcome => outcome,
+                done => done,
             };
-            let outcome = outcome.map_err(|error| match insert_source {
+            let done = done.map_err(|error| match insert_source {
                 Some((table, rows)) if error.code() == ErrorCode::InvalidArgument => {
                     unfit_value_error(&rows, &table).unwrap_or(error)
                 }
                 _ => error,
             })?;
-            if let StatementOutcome::Rows(query) = &outcome
-                && frames.is_empty()
-            {
-                let plans = &engine.generic_plans;
-                let planned = plans.note_planned(&context, lookup, plan, query, values.as_ref());
-                Box::pin(planned).await;
-            }
-            Ok(outcome)
+            Ok(StatementOutcome::Done(done))
         }
     }
 }
@@ -345,14 +339,16 @@ async fn replan(
     if !returns_rows(&plan) {
         return Err(not_a_query());
     }
-    let plan = parameters::bind(plan, values.as_ref(), &frames, context.time_zone())?;
+    let values = values.as_ref();
+    let bound = parameters::bind(plan.clone(), values, &frames, context.time_zone())?;
     let reads = context.reads();
     if !before.reads.is_empty() && reads != before.reads {
         return Err(Error::not_found(
             "the query reads other tables than when it was planned, because temporary tables of its session were created or dropped; run it again",
         ));
     }
-    let query = plan_query(&engine, &context, plan).await?;
+    let planning = plan_query(&engine, &session, &context, &sql, &plan, &bound, values);
+    let query = planning.await?;
     match before.columns_fingerprint {
         Some(columns) if columns != columns_fingerprint(&query.schema) => Err(Error::not_found(
             "the columns of the query have changed since they were announced; run it again",
@@ -473,25 +469,18 @@ fn refuse_parameters(values: Option<&RecordBatch>) -> Result<()> {
     }
 }
 
-/// Returns whether a client gets rows of the statement. The kind of statement decides, because a
-/// plan of DDL has columns too.
-fn returns_rows(plan: &LogicalPlan) -> bool {
-    !matches!(
-        plan,
-        LogicalPlan::Dml(_)
-            | LogicalPlan::Ddl(_)
-            | LogicalPlan::Copy(_)
-            | LogicalPlan::Statement(_)
-    )
-}
-
+/// Runs the plan of a statement that returns no rows.
+///
+/// # Errors
+/// Returns the errors of the statement. `INVALID_ARGUMENT` if the gateway does not run statements of
+/// this kind.
 pub(super) async fn run_plan(
     engine: &Engine,
     session: &Session,
     context: &StatementContext,
     plan: LogicalPlan,
     batch: Option<StatementBatch>,
-) -> Result<StatementOutcome> {
+) -> Result<Completion> {
     refuse_unsupported(&plan)?;
     if !matches!(plan, LogicalPlan::Dml(_)) {
         batch_id::refuse(session)?;
@@ -513,28 +502,25 @@ pub(super) async fn run_plan(
             context.check_may_write()?;
             context.check_may_insert(table.table())?;
             let rows = insert(engine, context, table.table(), &input, batch).await?;
-            Ok(StatementOutcome::Done(Completion::with_writes(Some(rows))))
+            Ok(Completion::with_writes(Some(rows)))
         }
         LogicalPlan::Ddl(ddl) => {
             context.check_may_write()?;
             run_ddl(engine, context, ddl).await?;
-            Ok(StatementOutcome::Done(Completion::with_writes(None)))
+            Ok(Completion::with_writes(None))
         }
         LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
             engine.change_setting(session, &set.variable, Some(set.value))?;
-            Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
+            Ok(Completion::WITHOUT_WRITES)
         }
         LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {
             engine.change_setting(session, &reset.variable, None)?;
-            Ok(StatementOutcome::Done(Completion::WITHOUT_WRITES))
+            Ok(Completion::WITHOUT_WRITES)
         }
-        rows => {
-            let planning = plan_query(engine, context, rows);
-            let query = planning
-                .instrument(tracing::debug_span!("optimize"))
-                .await?;
-            Ok(StatementOutcome::Rows(Box::new(query)))
-        }
+        other => Err(Error::internal(format!(
+            "{} is no statement without rows",
+            other.display()
+        ))),
     }
 }
 
@@ -569,65 +555,6 @@ fn refuse_unsupported(plan: &LogicalPlan) -> Result<()> {
         _ => return Ok(()),
     };
     Err(Error::unsupported(format!("{what} is not supported")))
-}
-
-/// Creates the physical plan of a statement that returns rows, with everything that running it
-/// needs.
-async fn plan_query(
-    engine: &Engine,
-    context: &StatementContext,
-    plan: LogicalPlan,
-) -> Result<PlannedQuery> {
-    let is_listing = is_listing(&plan);
-    let (schema, plan) = match plan {
-        LogicalPlan::Explain(statement) => (
-            explain::schema(),
-            explain::explain(
-                &context.state,
-                &statement,
-                context.generic_plan_note.as_deref(),
-            )
-            .await?,
-        ),
-        LogicalPlan::Analyze(statement) => (
-            explain::schema(),
-            analysis::analyze(
-                &context.state,
-                context.query_id,
-                context.runtimes.clone(),
-                &statement,
-            )
-            .await?,
-        ),
-        rows => {
-            let plan = context
-                .state
-                .create_physical_plan(&rows)
-                .await
-                .map_err(with_advice)?;
-            (
-                combine_names_and_types(&announced_schema(&rows), &plan.schema()),
-                plan,
-            )
-        }
-    };
-    Ok(PlannedQuery {
-        id: context.query_id,
-        // A plan that is kept for the next statement has them, too.
-        schema: with_sql_types(&schema),
-        snapshot: context.snapshot.clone(),
-        reads: context.reads(),
-        access: Arc::clone(context.catalog.access()),
-        plan,
-        task: context.task(),
-        runtimes: context.runtimes.clone(),
-        parsing_time: context.parsing_time,
-        planning_time: context.started.elapsed(),
-        plan_found: false,
-        queue: engine.queue.clone(),
-        claimant: context.claimant.clone(),
-        is_listing,
-    })
 }
 
 async fn insert(

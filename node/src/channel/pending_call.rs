@@ -10,7 +10,7 @@ use tower::BoxError;
 
 use crate::in_process::{InProcessBody, PendingAnswer};
 
-type Answered<B, E> = std::result::Result<Response<B>, E>;
+type Answered<B, E> = Result<Response<B>, E>;
 
 /// A call that waits for the beginning of its answer. Dropping it ends the call.
 #[derive(Debug)]
@@ -61,9 +61,7 @@ impl Future for PendingCall {
     }
 }
 
-fn joined<B, E: Into<BoxError>>(
-    ended: std::result::Result<Answered<B, E>, JoinError>,
-) -> Answered<B, BoxError> {
+fn joined<B, E: Into<BoxError>>(ended: Result<Answered<B, E>, JoinError>) -> Answered<B, BoxError> {
     match ended {
         Ok(answered) => answered.map_err(Into::into),
         Err(stopped) => Err(stopped.into()),
@@ -97,7 +95,7 @@ impl HttpBody for AnswerBody {
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<std::result::Result<Frame<Bytes>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.0 {
             Source::Connection(body) => Pin::new(body)
                 .poll_frame(cx)

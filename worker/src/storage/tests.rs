@@ -375,8 +375,8 @@ fn on_a_full_disk_an_abort_is_made_although_rows_that_came_with_it_are_refused()
     let late: Vec<_> = (10_000..12_000)
         .map(|write| segment(&storage, TABLE, SHARD, write))
         .collect();
-    let (sender, holding) = std::sync::mpsc::channel();
-    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (sender, holding) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let (storage, store) = (&storage, &storage.0.store);
         let hold = move || {
@@ -531,8 +531,8 @@ fn operations_that_wait_are_committed_together() {
         .map(|write| segment(&storage, TABLE, SHARD, write))
         .collect();
     let before = disk.syncs();
-    let (sender, holding) = std::sync::mpsc::channel();
-    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (sender, holding) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let store = &storage.0.store;
         let hold = move || {
