@@ -13,6 +13,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tracing::Instrument as _;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result};
 use volary_gateway::Gateway;
@@ -98,7 +100,29 @@ impl LocalCluster {
     /// Returns `INVALID_ARGUMENT` if the earlier cluster had more workers, `RESOURCE_EXHAUSTED` if
     /// the workers need more files than the process may open, and the errors of the nodes. After an
     /// error, no node runs.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the nodes that were started are stopped in the background. Their
+    /// directories can be used again after that.
     pub fn start(options: LocalOptions) -> BoxFuture<'static, Result<Self>> {
+        async move {
+            // A node that is dropped while it starts would keep its files open.
+            let (sender, started) = oneshot::channel();
+            let io = options.runtimes.io().clone();
+            let starting = async move {
+                if let Err(Ok(cluster)) = sender.send(Self::start_nodes(options).await) {
+                    cluster.shutdown().await;
+                }
+            };
+            io.spawn(starting.in_current_span());
+            started
+                .await
+                .unwrap_or_else(|_| Err(Error::internal("the start of the nodes was broken off")))
+        }
+        .boxed()
+    }
+
+    fn start_nodes(options: LocalOptions) -> BoxFuture<'static, Result<Self>> {
         async move {
             let LocalOptions {
                 workers,

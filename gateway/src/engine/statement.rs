@@ -472,8 +472,8 @@ fn refuse_parameters(values: Option<&RecordBatch>) -> Result<()> {
 /// Runs the plan of a statement that returns no rows.
 ///
 /// # Errors
-/// Returns the errors of the statement. `INVALID_ARGUMENT` if the gateway does not run statements of
-/// this kind.
+/// Returns the errors of the statement. `INVALID_ARGUMENT` if the gateway does not run statements
+/// of this kind.
 pub(super) async fn run_plan(
     engine: &Engine,
     session: &Session,

@@ -9,6 +9,7 @@ use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt};
+use tokio::time::timeout;
 use volary_cli::client::Client;
 use volary_cli::settings::Settings;
 use volary_cli::{LocalCluster, LocalOptions};
@@ -18,6 +19,7 @@ use volary_node::runtimes::OwnedRuntimes;
 use volary_node::size::MemorySize;
 
 const WORKERS: usize = 3;
+const DEADLINE: Duration = Duration::from_secs(60);
 /// Number of rows of a table whose rows, each with a long text, are more than all buffers take.
 const ROWS: i64 = 200_000;
 const LARGE: &str = "SELECT n, repeat('x', 1000) AS text FROM numbers";
@@ -133,6 +135,45 @@ fn a_query_whose_worker_stops_fails_with_its_name() {
         assert_eq!(error.code(), ErrorCode::Unavailable, "{error}");
         assert!(error.message().contains(&named), "{error}");
         assert!(error.message().contains("is lost"), "{error}");
+
+        nodes.start_worker(0).await.unwrap();
+        let gateway = nodes.gateway();
+        gateway.wait_for_workers(WORKERS, DEADLINE).await.unwrap();
+        let count = client.collect("SELECT count(n % 7) FROM numbers").await;
+        assert_eq!(numbers(&count.unwrap()), [ROWS]);
         nodes
+    });
+}
+
+#[test]
+fn a_cluster_starts_after_a_start_that_was_broken_off() {
+    let runtimes = OwnedRuntimes::start(None).unwrap();
+    let handles = runtimes.handles();
+    handles.io().block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let options = || options(directory.path(), true, handles);
+        // A start waits often. Each of these is dropped at another wait.
+        for waits in 1..4 {
+            let mut starting = LocalCluster::start(options());
+            for _ in 0..waits {
+                let _ = futures::poll!(&mut starting);
+                tokio::task::yield_now().await;
+            }
+            drop(starting);
+        }
+        let started = async {
+            loop {
+                match LocalCluster::start(options()).await {
+                    Ok(nodes) => break nodes,
+                    // The nodes of another start still have the directory.
+                    Err(_) => tokio::task::yield_now().await,
+                }
+            }
+        };
+        let nodes = timeout(DEADLINE, started).await.unwrap();
+        let mut client = connect(&nodes).await;
+        let one = client.collect("SELECT CAST(1 AS BIGINT)").await.unwrap();
+        assert_eq!(numbers(&one), [1]);
+        nodes.shutdown().await;
     });
 }
