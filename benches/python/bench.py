@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import drivers
+import lookups_in_process
 import machine
 import page
 import python_concurrency
@@ -21,7 +22,7 @@ import result_transfer
 from measured import Table
 from sizes import NORMAL, QUICK, SMOKE, Size
 
-_TABLES = {module.TABLE: module for module in (python_concurrency, result_transfer, drivers)}
+_TABLES = {module.TABLE: module for module in (python_concurrency, result_transfer, drivers, lookups_in_process)}
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from child import Child
 
 _READY = r"listening on (grpc://\S+)"
+_METRICS = r"metrics at (http://\S+)"
 _ANY_PORT = "--listen=127.0.0.1:0"
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -24,6 +25,8 @@ class Cluster:
     uri: str
     gateway: int
     workers: list[int]
+    metrics: str | None = None
+    """The address of the metrics, if the cluster serves them."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,18 @@ def in_one_process(directory: Path, *, workers: int) -> Iterator[Cluster]:
     with ExitStack() as nodes:
         process, uri = nodes.enter_context(_node(directory / "local", "local", _ANY_PORT, f"--workers={workers}"))
         yield Cluster(uri, process, [])
+
+
+@contextmanager
+def in_one_process_with_metrics(directory: Path, *, workers: int, settings: str = "") -> Iterator[Cluster]:
+    """Runs `volary local` in a new directory, with its metrics served. `settings` are more lines of a settings file."""
+    directory.mkdir()
+    file = directory / "volary.toml"
+    file.write_text(f'[operations]\nlisten = "127.0.0.1:0"\n{settings}')
+    arguments = ("local", _ANY_PORT, f"--workers={workers}", f"--config={file}")
+    with _started(directory / "local", *arguments) as node:
+        metrics = node.await_line(_METRICS)[1]
+        yield Cluster(node.await_line(_READY)[1], node.pid, [], metrics)
 
 
 @contextmanager
@@ -94,9 +109,16 @@ def _fleet(*arguments: str, log: Path) -> Iterator[Child]:
 @contextmanager
 def _node(directory: Path, *arguments: str) -> Iterator[tuple[int, str]]:
     """Runs a node. Yields its process id and its URI. A worker that prints its URI has joined."""
+    with _started(directory, *arguments) as node:
+        yield node.pid, node.await_line(_READY)[1]
+
+
+@contextmanager
+def _started(directory: Path, *arguments: str) -> Iterator[Child]:
+    """Starts a node with its data in a directory, and ends it."""
     node = Child([_program("volary"), *arguments, f"--data-dir={directory}"], directory.with_suffix(".log"))
     try:
-        yield node.pid, node.await_line(_READY)[1]
+        yield node
     finally:
         node.terminate()
         node.end()

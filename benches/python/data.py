@@ -23,6 +23,12 @@ FLOCK = 100
 DRIVER_FLOCK = "SELECT id, name, grams, kind FROM flock"
 """A query for all rows of the small table of `driver_tables`."""
 
+KEYED_TABLE = "l"
+"""The table whose rows are looked up by key. Its columns and values are those of benches/src/looking_up/rows.rs."""
+
+_KEYED_COLUMNS = "a BIGINT, b DOUBLE PRECISION, s VARCHAR"
+_KEYED_VALUES = "k, k * 7919 % 1000003, k * 0.5, 'bird ' || CAST(k * 31 % 1000003 AS VARCHAR)"
+
 LINES_TABLE = "lines"
 LINES = f"SELECT * FROM {LINES_TABLE}"
 
@@ -61,6 +67,34 @@ def _driver_rows(rows: int) -> str:
         "CAST(value AS DOUBLE PRECISION) / 2 AS grams, CAST(value % 50 AS INT) AS kind "
         f"FROM generate_series(1, {rows}) AS series(value)"
     )
+
+
+def keyed_table(rows: int) -> list[str]:
+    """Returns the statements that create the table of rows with the keys 0 to `rows - 1` in Volary."""
+    return [
+        f"CREATE TABLE {KEYED_TABLE} (k BIGINT NOT NULL, {_KEYED_COLUMNS}) WITH (shard_key = 'k')",
+        f"INSERT INTO {KEYED_TABLE} SELECT {_KEYED_VALUES} FROM generate_series(0, {rows - 1}) AS g(k)",
+        f"OPTIMIZE {KEYED_TABLE}",
+    ]
+
+
+def duckdb_keyed_table(rows: int) -> list[str]:
+    """Returns the statements that create the same table in DuckDB."""
+    return [
+        f"CREATE TABLE {KEYED_TABLE} (k BIGINT PRIMARY KEY, {_KEYED_COLUMNS})",
+        f"INSERT INTO {KEYED_TABLE} SELECT {_KEYED_VALUES} FROM generate_series(0, {rows - 1}) AS g(k)",
+    ]
+
+
+def sqlite_keyed_table(rows: int) -> list[str]:
+    """Returns the statements that create the same table in SQLite. Not every SQLite has generate_series."""
+    return [
+        # Only a key that is called INTEGER is the number of the row. Another key would be in an index of its own.
+        f"CREATE TABLE {KEYED_TABLE} (k INTEGER PRIMARY KEY, {_KEYED_COLUMNS})",
+        f"INSERT INTO {KEYED_TABLE} "
+        f"WITH RECURSIVE g(k) AS (SELECT 0 UNION ALL SELECT k + 1 FROM g WHERE k < {rows - 1}) "
+        f"SELECT {_KEYED_VALUES} FROM g",
+    ]
 
 
 def lines(mib: int) -> str:

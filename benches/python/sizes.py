@@ -33,6 +33,10 @@ class Size:
     """Requests of one client through a driver in one turn. Several clients together send twice as many."""
     idle_seconds: float
     """Time for which an idle server is observed in each turn."""
+    lookup_rows: int
+    """Rows of the table whose rows are looked up by key. Each batch has at most half as many keys."""
+    lookup_seconds: float
+    """Time for which one client looks up batches of keys in one turn."""
 
 
 SMOKE = Size(
@@ -50,6 +54,8 @@ SMOKE = Size(
     driver_clients=(1, 3),
     driver_requests=4,
     idle_seconds=0.1,
+    lookup_rows=4_000,
+    lookup_seconds=0.02,
 )
 QUICK = Size(
     "quick",
@@ -66,6 +72,8 @@ QUICK = Size(
     driver_clients=(1, 8, 64),
     driver_requests=200,
     idle_seconds=1,
+    lookup_rows=1_000_000,
+    lookup_seconds=0.3,
 )
 NORMAL = Size(
     "normal",
@@ -82,4 +90,6 @@ NORMAL = Size(
     driver_clients=(1, 8, 64),
     driver_requests=500,
     idle_seconds=2,
+    lookup_rows=10_000_000,
+    lookup_seconds=1,
 )

@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(4 * SECONDS)]
 BENCHES = Path(__file__).resolve().parents[2] / "benches"
 # Some kernels report the processor time of other processes in hundredths of a second. So little work may take less, and
 # no more than an idle server.
-MAY_BE_ZERO = {"server_s", "workers_s", "server_ms", "idle_ms_per_s"}
-TABLES = ("python_concurrency", "result_transfer", "drivers")
+MAY_BE_ZERO = {"server_s", "workers_s", "server_ms", "idle_ms_per_s", "server_us_per_key"}
+TABLES = ("python_concurrency", "result_transfer", "drivers", "lookups_in_process")
 # The drivers that need nothing but packages that the tests need, too.
 DRIVERS = {"volary", "volary asyncio", "ADBC"}
 # Why another driver may be left out. A program that does not compile is an error.
