@@ -56,7 +56,7 @@ workers.
 - A function whose arguments are not columns needs no `FROM`: `SELECT upper('kea')` is a whole statement.
 - Almost all functions return NULL if an argument is NULL.
 - `1.5` is a `DOUBLE`, unless `SET parse_float_as_decimal = true` makes it a decimal. A number with more than 17 digits
-  is always a decimal.
+  is always a decimal. Compared with decimals, `1.5` is the decimal that was written, up to 15 digits.
 - A `BIGINT UNSIGNED` arrives at clients as a `DECIMAL(20, 0)`.
 - `SHOW FUNCTIONS` lists all functions, each with its kind and its call, and so does `information_schema.routines`.
 
