@@ -7,8 +7,8 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use futures::{StreamExt, stream};
 use tokio::runtime;
-use volary_catalog::shard_key::shards_of;
 use volary_exec::batches::CoalesceBytes;
+use volary_exec::shard_key::shards_of;
 
 const ROWS: i64 = 65_536;
 const SHARDS: u32 = 64;

@@ -1,11 +1,12 @@
 use std::collections::HashSet;
 
 use arrow::datatypes::SchemaRef;
+use volary_exec::shard_key;
 use volary_flight_proto::write::SHARD_COLUMN;
 use volary_flight_proto::{Error, Result};
 
+use crate::Declarations;
 use crate::relation_name::RelationName;
-use crate::{Declarations, shard_key};
 
 /// Maximum number of shards of a table. Each shard has its own files, and tickets list the shards,
 /// so more shards would only add costs.

@@ -47,8 +47,6 @@ mod relation_name;
 mod retention;
 /// Creates and drops schemas, and decides who may see them and create objects in them.
 mod schemas;
-/// Computes the shard of a row: the only place that turns a key into a shard number.
-pub mod shard_key;
 /// Decides which worker gets which shard.
 mod shard_placement;
 /// Represents the catalog as of one moment.

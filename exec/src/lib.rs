@@ -3,8 +3,8 @@
 //! - [`run::make_runnable`] wraps operators, so that plans stop when their query has ended and
 //!   compute in turns.
 //! - [`value_limit`] limits functions that make large values from small ones.
-//! - [`buckets`] and [`key_set`] define what a gateway and its workers must compute in the same
-//!   way.
+//! - [`buckets`], [`key_set`] and [`shard_key`] define what a gateway and its workers must compute
+//!   in the same way.
 //! - [`batches`] and [`client_rows`] give rows the size and form in which they are sent.
 //!
 //! Nothing in this crate knows about tables or workers.
@@ -64,6 +64,8 @@ mod row_numbers;
 mod row_width;
 /// Prepares plans for execution: wraps DataFusion's operators where they lack something.
 pub mod run;
+/// Computes the shard of a row: the only place that turns a key into a shard number.
+pub mod shard_key;
 /// Defines `single_row`, which takes the only value of a subquery.
 pub mod single_row;
 /// Measures how long rows are encoded, and how long they wait for their reader.

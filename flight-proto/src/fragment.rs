@@ -213,6 +213,21 @@ pub struct ShardScan {
     /// The rows that have expired, which the scan leaves out. `None` if rows do not expire.
     #[prost(message, optional, tag = "8")]
     pub expiry: Option<Expiry>,
+    /// How the rows are divided among the shards of the table. `None` if a row may be in any shard.
+    #[prost(message, optional, tag = "9")]
+    pub sharding: Option<Sharding>,
+}
+
+/// How the rows of a table are divided among its shards: by the hash of the shard key. A worker
+/// looks for a key only in the shard that the key belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Sharding {
+    /// Position of the shard key in the table's schema.
+    #[prost(uint32, tag = "1")]
+    pub key_column: u32,
+    /// Number of shards of the table, on all workers together.
+    #[prost(uint32, tag = "2")]
+    pub shards: u32,
 }
 
 /// How long the rows of a table are kept. A row expires when its time is further in the past than

@@ -12,7 +12,7 @@ use volary_flight_proto::control::{
 use volary_flight_proto::direct::{DirectTicket, Introduced, Introduction};
 use volary_flight_proto::fragment::{
     Expiry, Fragment, FragmentId, HashBuckets, Leaf, MemberRows, Parameter, Parameters, Relayed,
-    ScanShards, ShardScan, leaf, parameter,
+    ScanShards, ShardScan, Sharding, leaf, parameter,
 };
 use volary_flight_proto::frame::{EndOfStream, Frame, RowsByBucket};
 use volary_flight_proto::lineage::{Incarnation, Lineage};
@@ -58,8 +58,14 @@ fn a_scan_has_its_bytes() {
             time_column: 2,
             keep_us: 300,
         }),
+        sharding: Some(Sharding {
+            key_column: 1,
+            shards: 16,
+        }),
     };
-    let expected = "080712066f72646572731a0200032801320201023801".to_owned() + "4205080210ac02";
+    let expected = "080712066f72646572731a0200032801320201023801".to_owned()
+        + "4205080210ac02"
+        + "4a0408011010";
     assert_bytes(&sharded, &expected);
     let reference = ShardScan {
         table_id: 8,

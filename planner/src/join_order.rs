@@ -18,8 +18,8 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use crate::key_reference::type_of_key;
 use crate::table::ShardedTable;
-use volary_catalog::shard_key::hash_agrees;
 use volary_catalog::{Table, TableKind};
+use volary_exec::shard_key::hash_agrees;
 
 /// Joins co-located tables with each other first, then reference tables with the tables that they
 /// are joined with, and then everything else in the order of the statement.

@@ -13,7 +13,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column as PhysicalColumn};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use volary_catalog::shard_key::hash_agrees;
+use volary_exec::shard_key::hash_agrees;
 
 /// Returns the type that `expression` has if it is the shard key, the column `key` of type
 /// `key_type`, or a cast of it. Returns `None` for other expressions, and for a cast whose equal

@@ -10,7 +10,7 @@ use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator};
 use crate::fragment::ShardSelection;
 use crate::key_reference::type_of_key;
 use crate::value_list::ValueList;
-use volary_catalog::shard_key::{NULL_SHARD, hash_agrees, shard_of_scalar, shards_of};
+use volary_exec::shard_key::{NULL_SHARD, hash_agrees, shard_of_scalar, shards_of};
 
 /// The shard key of a table.
 #[derive(Debug, Clone, Copy)]

@@ -5,8 +5,8 @@ use anyhow::{Context, Result, ensure};
 use datafusion::common::ScalarValue;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use volary_catalog::shard_key::shard_of_scalar;
 use volary_cli::client::Client;
+use volary_exec::shard_key::shard_of_scalar;
 
 use super::BenchTable;
 use super::explain::{explain_text, parse_size};

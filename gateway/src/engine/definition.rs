@@ -7,12 +7,12 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
     CommentDef, CreateTable, CreateTableOptions, OnCommit, SqlOption, Statement as Ast,
 };
-use volary_catalog::shard_key::check_key_type;
 use volary_catalog::{
     Declarations, DefinitionKind, IfExists, NewView, RelationName, TableDefinition, ViewKind,
 };
 use volary_exec::instants::UTC;
 use volary_exec::intervals::INTERVAL;
+use volary_exec::shard_key::check_key_type;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, Result, SqlState};
 

@@ -5,9 +5,9 @@ use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::{BatchCoalescer, take_record_batch};
 use arrow::datatypes::SchemaRef;
 use futures::StreamExt;
-use volary_catalog::shard_key::shards_of;
 use volary_catalog::{Table, TableKind};
 use volary_exec::batches::{compact, target_rows};
+use volary_exec::shard_key::shards_of;
 use volary_flight_proto::ids::WorkerId;
 use volary_flight_proto::{Error, ErrorCode, Result};
 

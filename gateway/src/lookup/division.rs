@@ -6,7 +6,7 @@ use arrow::compute::take;
 use arrow::datatypes::DataType;
 use datafusion::error::DataFusionError;
 use volary_catalog::Table;
-use volary_catalog::shard_key::shards_of;
+use volary_exec::shard_key::shards_of;
 use volary_flight_proto::{Error, Result};
 use volary_planner::gather::WorkerKeys;
 

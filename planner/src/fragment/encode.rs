@@ -36,7 +36,7 @@ use prost::Message;
 use volary_catalog::Retention;
 use volary_exec::key_set::KeySetExpr;
 use volary_flight_proto::fragment::{
-    Leaf, MemberRows, Parameter, Parameters, ShardScan, leaf, parameter,
+    Leaf, MemberRows, Parameter, Parameters, ShardScan, Sharding, leaf, parameter,
 };
 use volary_flight_proto::ipc;
 use volary_gather::members::MembersExec;
@@ -272,6 +272,10 @@ impl ScanCodec {
             table_schema: ipc::schema_to_bytes(table.schema()),
             late_materialisation: scan.has_late_materialisation(),
             expiry: table.retention().map(Retention::expiry),
+            sharding: table.shard_key().map(|key| Sharding {
+                key_column: to_u32(key),
+                shards: table.shards(),
+            }),
         }
     }
 }

@@ -14,7 +14,7 @@ use volary_exec::reserve_outgoing;
 use volary_flight_proto::{Error, Result, ipc};
 
 use super::cache::LookupCache;
-use super::keys::keys_of_ticket;
+use super::keys::{divide, keys_of_ticket};
 use super::request::{KeyedFragment, Output, SchemaMessage};
 use super::rows::{Lookup, Refusal, unfit};
 use crate::expiry::Cutoff;
@@ -154,7 +154,9 @@ impl Ticket<'_> {
             let data_type = keyed.table_schema.field(test.column).data_type();
             let keys = keys_of_ticket(&test.sources, &self.bindings.values, data_type);
             let keys = keys.ok_or(Refusal::Unfit)?;
-            match self.rows_with(&visible, test.column, &keys).await {
+            let keys_of_shards = self.divide(test.column, &keys, visible.len());
+            let keys_of_shards = keys_of_shards.map_err(unfit)?;
+            match self.rows_with(&visible, test.column, &keys_of_shards).await {
                 Ok((rows, position)) => {
                     let scanned_rows = rows.num_rows();
                     let rows = self.filter(rows, test.condition, position).map_err(unfit)?;
@@ -196,13 +198,28 @@ impl Ticket<'_> {
         Ok(all)
     }
 
-    /// Returns the rows with these keys, with the columns of the scan. If rows expire, a further
-    /// column has their times; returns its position.
+    /// Returns the keys to look for in each of the ticket's shards.
+    fn divide(&self, column: usize, keys: &ArrayRef, places: usize) -> Result<Vec<ArrayRef>> {
+        let scan = &self.keyed.scan;
+        let of_scan = self.bindings.scans.get(scan.ordinal as usize);
+        match (scan.sharding, of_scan) {
+            // The gateway has chosen the shard of the only key.
+            (Some(sharding), Some(of_scan))
+                if sharding.key_column as usize == column && (keys.len() > 1 || places > 1) =>
+            {
+                divide(keys, &of_scan.shards, sharding.shards)
+            }
+            _ => Ok(vec![Arc::clone(keys); places]),
+        }
+    }
+
+    /// Returns the rows with the keys of each shard, with the columns of the scan. If rows expire,
+    /// a further column has their times; returns its position.
     async fn rows_with(
         &self,
         visible: &[VisibleRows],
         key_column: usize,
-        keys: &ArrayRef,
+        keys: &[ArrayRef],
     ) -> std::result::Result<(RecordBatch, Option<(Cutoff, usize)>), Refusal> {
         let table_schema = &self.keyed.table_schema;
         let mut columns: Vec<usize> = self

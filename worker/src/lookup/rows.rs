@@ -1,4 +1,5 @@
 use std::fs::File;
+use std::iter::repeat;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -29,8 +30,8 @@ pub(super) struct Lookup<'a> {
     pub(super) table_schema: &'a SchemaRef,
     /// The column with the keys, by position in the table.
     pub(super) key_column: usize,
-    /// The sorted keys.
-    pub(super) keys: &'a ArrayRef,
+    /// The sorted keys to look for in each shard.
+    pub(super) keys: &'a [ArrayRef],
     /// The columns of the table that are collected.
     pub(super) columns: &'a [usize],
 }
@@ -44,10 +45,12 @@ struct Found {
 }
 
 /// A row group that may have rows with some keys.
-struct Candidate {
+struct Candidate<'a> {
     segment: Arc<Segment>,
     index: Arc<SegmentIndex>,
     group: u32,
+    /// The keys of the shard, and those of them that may be in the row group.
+    shard_keys: &'a ArrayRef,
     keys: Range<usize>,
     /// The rows that have one of the keys, if the key column is decoded.
     rows: Option<Vec<u32>>,
@@ -66,7 +69,7 @@ pub(super) enum Refusal {
     Unfit,
 }
 
-impl Lookup<'_> {
+impl<'a> Lookup<'a> {
     /// Returns the visible rows with the keys, with the columns `schema`.
     ///
     /// # Errors
@@ -80,11 +83,16 @@ impl Lookup<'_> {
             return Err(Refusal::Unfit);
         }
         // Nothing is decoded unless everything is worth decoding.
-        let segments = visible.iter().flat_map(|rows| &rows.segments);
-        let candidates = self.candidates(segments)?;
+        let shards = || {
+            let shards = visible.iter().zip(self.keys);
+            shards.filter(|(_, keys)| !keys.is_empty())
+        };
+        let candidates = self.candidates(shards())?;
         let mut found = Vec::with_capacity(candidates.len());
-        for batch in visible.iter().flat_map(|rows| &rows.logged) {
-            found.extend(self.find_logged(batch).ok_or(Refusal::Unfit)?);
+        for (rows, keys) in shards() {
+            for batch in &rows.logged {
+                found.extend(self.find_logged(keys, batch).ok_or(Refusal::Unfit)?);
+            }
         }
         for candidate in candidates {
             found.extend(self.find_in_group(candidate).await?);
@@ -97,8 +105,8 @@ impl Lookup<'_> {
     }
 
     /// Finds rows that are in no segment yet.
-    fn find_logged(&self, batch: &RecordBatch) -> Option<Option<Found>> {
-        let rows = find_in_unsorted(self.keys, batch.columns().get(self.key_column)?)?;
+    fn find_logged(&self, keys: &ArrayRef, batch: &RecordBatch) -> Option<Option<Found>> {
+        let rows = find_in_unsorted(keys, batch.columns().get(self.key_column)?)?;
         if rows.is_empty() {
             return Some(None);
         }
@@ -110,24 +118,25 @@ impl Lookup<'_> {
         }))
     }
 
-    /// Returns the row groups that may have rows with the keys.
+    /// Returns the row groups that may have rows with the keys of their shard.
     fn candidates<'s>(
         &self,
-        segments: impl Iterator<Item = &'s Arc<Segment>>,
-    ) -> Result<Vec<Candidate>, Refusal> {
+        shards: impl Iterator<Item = (&'s VisibleRows, &'a ArrayRef)>,
+    ) -> Result<Vec<Candidate<'a>>, Refusal> {
         let mut candidates = Vec::new();
         let mut is_cold = false;
-        for segment in segments {
+        let segments = shards.flat_map(|(rows, keys)| rows.segments.iter().zip(repeat(keys)));
+        for (segment, shard_keys) in segments {
             let index = self.index(segment)?;
             if index.sorted_by() != self.key_column {
                 return Err(Refusal::Unfit);
             }
-            let groups = index.candidates(self.keys).ok_or(Refusal::Unfit)?;
+            let groups = index.candidates(shard_keys).ok_or(Refusal::Unfit)?;
             for (group, keys) in groups {
                 let key_values = self.held(segment, group, self.key_column);
                 let rows = match &key_values {
                     Some(values) => {
-                        let found = find_in_sorted(self.keys, keys.clone(), values);
+                        let found = find_in_sorted(shard_keys, keys.clone(), values);
                         Some(found.ok_or(Refusal::Unfit)?)
                     }
                     None => None,
@@ -146,6 +155,7 @@ impl Lookup<'_> {
                     segment: Arc::clone(segment),
                     index: Arc::clone(&index),
                     group,
+                    shard_keys,
                     keys,
                     columns: columns.collect(),
                     rows,
@@ -201,7 +211,7 @@ impl Lookup<'_> {
     }
 
     /// Returns whether the bloom filter of a row group excludes the keys.
-    fn is_excluded(&self, candidate: &Candidate) -> bool {
+    fn is_excluded(&self, candidate: &Candidate<'_>) -> bool {
         let (file, group) = (candidate.segment.file_number(), candidate.group);
         let filter = self.cache.bloom(file, group).or_else(|| {
             let opened = File::open(candidate.segment.path()).ok()?;
@@ -209,16 +219,16 @@ impl Lookup<'_> {
             self.cache.keep_bloom(file, group, &filter, bytes);
             Some(filter)
         });
-        filter.is_some_and(|filter| excludes(&filter, self.keys, candidate.keys.clone()))
+        filter.is_some_and(|filter| excludes(&filter, candidate.shard_keys, candidate.keys.clone()))
     }
 
     /// Finds the rows of a row group, and decodes the columns that are not decoded yet.
-    async fn find_in_group(&self, candidate: Candidate) -> Result<Option<Found>, Refusal> {
+    async fn find_in_group(&self, candidate: Candidate<'_>) -> Result<Option<Found>, Refusal> {
         let (rows, decoded_keys) = match &candidate.rows {
             Some(rows) => (rows.clone(), None),
             None => {
                 let values = self.decode(&candidate, self.key_column).await?;
-                let rows = find_in_sorted(self.keys, candidate.keys.clone(), &values);
+                let rows = find_in_sorted(candidate.shard_keys, candidate.keys.clone(), &values);
                 (rows.ok_or(Refusal::Unfit)?, Some(values))
             }
         };
@@ -240,7 +250,7 @@ impl Lookup<'_> {
     }
 
     /// Decodes a column of a row group, and keeps it.
-    async fn decode(&self, candidate: &Candidate, column: usize) -> Result<ArrayRef, Refusal> {
+    async fn decode(&self, candidate: &Candidate<'_>, column: usize) -> Result<ArrayRef, Refusal> {
         // Decoding takes about a millisecond. Others may compute between two columns.
         continue_on_cpu().await;
         tokio::task::yield_now().await;

@@ -10,6 +10,12 @@ use arrow::array::{
 };
 use arrow::datatypes::{ArrowNativeTypeOp, DataType};
 
+/// Number of keys that are searched for at once.
+const LANES: usize = 8;
+/// Number of rows for each key above which keys are searched for at once, each in all rows. With
+/// fewer rows, the next key is near.
+const ROWS_PER_KEY: usize = 32;
+
 /// Returns whether keys of this type are searched for. Floating-point numbers are not among them:
 /// they have several zeros and NaNs, which sorting and comparing need not treat alike.
 pub(super) fn is_searchable(data_type: &DataType) -> bool {
@@ -233,41 +239,85 @@ pub(super) fn find_in_sorted(
     column: &dyn Array,
 ) -> Option<Vec<u32>> {
     let rows = non_null_count(column);
-    run_typed(keys, column, Gallop { range, rows })
+    run_typed(keys, column, SortedSearch { range, rows })
 }
 
-struct Gallop {
+struct SortedSearch {
     range: Range<usize>,
     rows: usize,
 }
 
-impl Operation for Gallop {
+impl Operation for SortedSearch {
     type Output = Vec<u32>;
 
-    /// Each search begins where the one before it ended, with steps that double. So many keys cost
-    /// little more than a merge, and few keys little more than a binary search each.
-    fn run<V: Values>(self, keys: V, column: V) -> Vec<u32> {
+    fn run<V: Values>(mut self, keys: V, column: V) -> Vec<u32> {
         let mut found = Vec::with_capacity(self.range.len());
         let mut row = 0;
-        for key in self.range {
-            let key = keys.at(key);
-            let is_before = |row: usize| V::compare(column.at(row), key).is_lt();
-            let (mut low, mut step) = (row, 1);
-            while low + step <= self.rows && is_before(low + step - 1) {
-                low += step;
-                step *= 2;
-            }
-            row = partition_point(low..self.rows.min(low + step), is_before);
-            while row < self.rows && V::compare(column.at(row), key).is_eq() {
-                found.push(row as u32);
-                row += 1;
-            }
-            if row == self.rows {
-                break;
+        while row < self.rows && !self.range.is_empty() {
+            let first = self.range.start;
+            let rows = row..self.rows;
+            let starts: &[usize] = if rows.len() / self.range.len() <= ROWS_PER_KEY {
+                &[gallop(keys.at(first), column, rows)]
+            } else if self.range.len() < LANES {
+                &search_at_once::<V, 1>(keys, first, column, rows)
+            } else {
+                &search_at_once::<V, LANES>(keys, first, column, rows)
+            };
+            for (start, key) in starts.iter().zip(self.range.by_ref()) {
+                row = push_equal(keys.at(key), column, *start..self.rows, &mut found);
             }
         }
         found
     }
+}
+
+/// Returns the first row in `rows` that is not below each of `N` keys, the first of which is at the
+/// position `first`. The searches take their steps together, so that the processor waits for the
+/// memory of all of them at the same time.
+fn search_at_once<V: Values, const N: usize>(
+    keys: V,
+    first: usize,
+    column: V,
+    rows: Range<usize>,
+) -> [usize; N] {
+    let keys: [V::Value; N] = std::array::from_fn(|lane| keys.at(first + lane));
+    let mut starts = [rows.start; N];
+    let mut left = rows.len();
+    while left > 0 {
+        let half = left.div_ceil(2);
+        for (start, key) in starts.iter_mut().zip(keys) {
+            let is_below = V::compare(column.at(*start + half - 1), key).is_lt();
+            *start += if is_below { half } else { 0 };
+        }
+        left -= half;
+    }
+    starts
+}
+
+/// Returns the first row that is not below the key, with steps that double. So many keys cost
+/// little more than a merge.
+fn gallop<V: Values>(key: V::Value, column: V, rows: Range<usize>) -> usize {
+    let is_below = |row: usize| V::compare(column.at(row), key).is_lt();
+    let (mut low, mut step) = (rows.start, 1);
+    while low + step <= rows.end && is_below(low + step - 1) {
+        low += step;
+        step *= 2;
+    }
+    partition_point(low..rows.end.min(low + step), is_below)
+}
+
+/// Adds the rows that equal the key, which come first in `rows`. Returns the row after them.
+fn push_equal<V: Values>(
+    key: V::Value,
+    column: V,
+    rows: Range<usize>,
+    found: &mut Vec<u32>,
+) -> usize {
+    let equal = rows.clone();
+    let equal = equal.take_while(|row| V::compare(column.at(*row), key).is_eq());
+    let before = found.len();
+    found.extend(equal.map(|row| row as u32));
+    rows.start + found.len() - before
 }
 
 /// Returns the rows of a column in any order that have one of the sorted keys. Returns `None` if
@@ -334,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn galloping_finds_what_a_look_at_each_row_finds() {
+    fn searching_finds_what_a_look_at_each_row_finds() {
         let column: Vec<_> = (0..600).map(|row| Some(row / 3 * 2)).collect();
         let with_nulls: Vec<_> = column.iter().copied().chain([None; 5]).collect();
         let some_keys: [&[i64]; 7] = [
