@@ -16,7 +16,7 @@ ARROWS = {
     "node": {"flight-proto"},
     "exec": {"node", "flight-proto"},
     "gather": {"exec", "node", "flight-proto"},
-    "catalog": {"node", "flight-proto"},
+    "catalog": {"exec", "node", "flight-proto"},
     "planner": {"catalog", "gather", "exec", "node", "flight-proto"},
     "gateway": {"planner", "catalog", "gather", "exec", "node", "flight-proto"},
     "worker": {"gather", "exec", "node", "flight-proto"},
