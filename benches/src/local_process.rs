@@ -39,9 +39,12 @@ impl LocalProcess {
     ) -> Result<Self> {
         std::fs::create_dir_all(directory)?;
         let mut command = Command::new(program);
+        // Calls between the nodes pass the network stack, as they do between machines. Releases
+        // that do not know the setting refuse it, and have no other way.
+        if knows_setting(program, "in_process_calls") {
+            command.env("VOLARY_LOCAL__IN_PROCESS_CALLS", "false");
+        }
         command
-            // Calls between the nodes pass the network stack, as they do between machines.
-            .env("VOLARY_LOCAL__IN_PROCESS_CALLS", "false")
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .args(["local", "--workers", WORKERS])
             .args(["--listen", "127.0.0.1:0", "--stop-with-stdin"])
@@ -83,4 +86,12 @@ impl LocalProcess {
     pub fn observed(&self) -> ObservedProcess {
         ObservedProcess::of(self.process.id())
     }
+}
+
+/// Returns whether the program's reference of settings has this one.
+fn knows_setting(program: &Path, key: &str) -> bool {
+    Command::new(program)
+        .args(["config", "--reference"])
+        .output()
+        .is_ok_and(|reference| String::from_utf8_lossy(&reference.stdout).contains(key))
 }

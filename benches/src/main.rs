@@ -56,8 +56,8 @@ struct Args {
     /// Directory of the TPC-H queries.
     #[arg(long, default_value = "tests/queries/tpch")]
     queries: PathBuf,
-    /// Program `volary` of an earlier release, which the table `observed` compares with. It must
-    /// know the flag `--stop-with-stdin`.
+    /// Program `volary` of an earlier release, which the tables `observed` and `load` compare with.
+    /// It must know the flag `--stop-with-stdin`.
     #[arg(long)]
     earlier_release: Option<PathBuf>,
     /// Directory of Ballista's programs. Default: the directory in which `make ballista` installs

@@ -93,10 +93,14 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def all_tables(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run of all tables, without Ballista even if it is installed."""
+    """A run of all tables, without Ballista even if it is installed. This release stands in for an earlier one."""
     directory = tmp_path_factory.mktemp("bench")
     done = bench(
-        directory, f"--results={directory / 'results'}", "--workers=2", f"--ballista={directory / 'not-installed'}"
+        directory,
+        f"--results={directory / 'results'}",
+        "--workers=2",
+        f"--ballista={directory / 'not-installed'}",
+        f"--earlier-release={binary('volary')}",
     )
     assert done.returncode == 0, done.stderr
     return Run(directory / "results", done.stdout, done.stderr)
@@ -144,6 +148,8 @@ def test_each_variant_is_compared_with_its_own_baseline(all_tables: Run) -> None
     for engine in ("Volary", "DataFusion"):
         times = [tpch[f"{query}, {engine}"]["samples"]["total_ms"][0] for query in queries]
         assert tpch[f"total, {engine}"]["samples"]["total_ms"] == [pytest.approx(sum(times))]
+    assert variants(results, "observed")["an earlier release"]["baseline"] == "nobody watches"
+    assert variants(results, "load")["an earlier release"]["baseline"] == "this release in a process"
     for floor in ("Volary, the gateway alone", "Volary, relays by cost"):
         assert variants(results, "floor")[floor]["baseline"] == "bare DoGets"
     chunked = [variant for variant in variants(results, "chunks").values() if variant["parameters"]["chunked"]]

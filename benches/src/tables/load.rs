@@ -11,20 +11,25 @@ use futures::future::LocalBoxFuture;
 use volary_cli::client::Client;
 
 use super::BenchTable;
-use super::loaded_cluster::LoadedCluster;
+use super::loaded_cluster::{LoadedCluster, create_tables};
 use crate::bench::Bench;
 use crate::interleaved::{Candidate, Measure, measure_in_turns};
+use crate::local_process::LocalProcess;
 use crate::results::{Label, Sample, Variant};
 
 pub(super) const TABLE: BenchTable = BenchTable {
     name: "load",
     title: "Loading lineitem",
-    method: "COPY loads TPC-H's lineitem from a Parquet file into an empty table of an embedded cluster: it hashes the rows, routes them over Flight, sorts them, and makes every file durable. In turns with that, DataFusion in the same process writes the same rows to one Parquet file with the same compression.",
+    method: "COPY loads TPC-H's lineitem from a Parquet file into an empty table of an embedded cluster: it hashes the rows, routes them over Flight, sorts them, and makes every file durable. In turns with that, DataFusion in the same process writes the same rows to one Parquet file with the same compression. If the program of an earlier release is given, it and this release are measured, too, each as a `volary local` process with four workers.",
     run: |bench| run(bench).boxed_local(),
 };
 
+/// The variant that an earlier release is compared with.
+const THIS_RELEASE: &str = "this release in a process";
+
 async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let mut loaded = LoadedCluster::start(bench).await?;
+    let mut releases = releases(bench).await?;
     let rows = rows(&mut loaded.client).await?;
     let source = loaded.data.join("lineitem.parquet");
     let source = source.to_str().context("the path is no text")?;
@@ -43,10 +48,54 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
         rows,
     };
     let plain = PlainWriting { source, out, rows };
-    let candidates = vec![Candidate::new(ours, copy), Candidate::new(theirs, plain)];
+    let mut candidates = vec![Candidate::new(ours, copy), Candidate::new(theirs, plain)];
+    for release in &mut releases {
+        let mut label = label(release.name);
+        if release.name != THIS_RELEASE {
+            label = label.compared_with(THIS_RELEASE);
+        }
+        let copy = CopyFrom {
+            client: &mut release.client,
+            source,
+            rows,
+        };
+        candidates.push(Candidate::new(label, copy));
+    }
     let measured = measure_in_turns(bench.long_turns(), candidates).await?;
+    drop(releases);
     loaded.shutdown().await;
     Ok(measured)
+}
+
+/// A release of Volary that runs in a process of its own, with empty tables.
+struct Release {
+    name: &'static str,
+    client: Client,
+    /// The process runs until this value is dropped.
+    _process: LocalProcess,
+}
+
+/// Starts this release and the earlier one. Returns nothing if no earlier one was given.
+async fn releases(bench: &Bench) -> Result<Vec<Release>> {
+    let Some(earlier) = &bench.earlier_release else {
+        return Ok(Vec::new());
+    };
+    let program = bench.fleet_program.with_file_name("volary");
+    let roots = format!("[\"{}\"]", bench.data_dir.display());
+    let environment = [("VOLARY_GATEWAY__LOAD__ALLOWED_ROOTS", roots)];
+    let mut started = Vec::new();
+    for (name, program) in [(THIS_RELEASE, &program), ("an earlier release", earlier)] {
+        let directory = bench.scratch(&format!("load-{}", name.replace(' ', "-")));
+        let process = LocalProcess::start(name, program, &directory, &environment)?;
+        let mut client = Client::connect(process.uri()).await?;
+        create_tables(&mut client).await?;
+        started.push(Release {
+            name,
+            client,
+            _process: process,
+        });
+    }
+    Ok(started)
 }
 
 /// Returns the number of rows that a turn loads.

@@ -55,10 +55,7 @@ impl LoadedCluster {
     }
 
     async fn load(&mut self) -> Result<()> {
-        let statements = SCHEMA.split(';');
-        for statement in statements.filter(|statement| !statement.trim().is_empty()) {
-            self.client.collect(statement).await?;
-        }
+        create_tables(&mut self.client).await?;
         for table in tpch::tables() {
             let file = self.data.join(format!("{table}.parquet"));
             let copy = format!("COPY {table} FROM '{}'", file.display());
@@ -72,4 +69,13 @@ impl LoadedCluster {
         drop(self.client);
         self.cluster.shutdown().await;
     }
+}
+
+/// Creates the empty tables of TPC-H.
+pub(super) async fn create_tables(client: &mut Client) -> Result<()> {
+    let statements = SCHEMA.split(';');
+    for statement in statements.filter(|statement| !statement.trim().is_empty()) {
+        client.collect(statement).await?;
+    }
+    Ok(())
 }
