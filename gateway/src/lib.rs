@@ -34,6 +34,8 @@ mod sql_type;
 /// Lists the statements that this gateway works on, for system.queries, and those that have ended,
 /// for system.query_log.
 pub mod statements;
+/// Limits how many streams of one kind are open.
+mod stream_places;
 /// Provides the tables about the cluster itself, in the schema `system`.
 pub mod system_tables;
 /// Hides the credentials in URLs before they are shown.

@@ -3,7 +3,8 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
-use volary_exec::rewrite::{has_part, rewrite_expressions};
+
+use crate::rewrite_parts::rewrite_parts;
 
 /// Aggregates whose value depends on the order of their rows. Those with WITHIN GROUP also do.
 const ORDERED: [&str; 5] = [
@@ -25,21 +26,15 @@ impl AnalyzerRule for UnorderedAggregates {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let plan = plan.transform_up_with_subqueries(|node| {
-            if !has_part(&node, has_useless_order)? {
-                return Ok(Transformed::no(node));
+        rewrite_parts(plan, has_useless_order, |mut part, _| {
+            if !has_useless_order(&part) {
+                return Ok(Transformed::no(part));
             }
-            rewrite_expressions(node, |mut part, _| {
-                if !has_useless_order(&part) {
-                    return Ok(Transformed::no(part));
-                }
-                if let Expr::AggregateFunction(aggregate) = &mut part {
-                    aggregate.params.order_by.clear();
-                }
-                Ok(Transformed::yes(part))
-            })
-        })?;
-        Ok(plan.data)
+            if let Expr::AggregateFunction(aggregate) = &mut part {
+                aggregate.params.order_by.clear();
+            }
+            Ok(Transformed::yes(part))
+        })
     }
 }
 

@@ -10,8 +10,8 @@ use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
-use volary_exec::rewrite::{has_part, rewrite_expressions};
 
+use crate::rewrite_parts::rewrite_parts;
 use crate::text_casts::text_of_decimal;
 use crate::time_units::{is_comparison, operands_of};
 
@@ -29,14 +29,10 @@ impl AnalyzerRule for DecimalOperands {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let plan = plan.transform_up_with_subqueries(|node| {
-            if has_part(&node, |part| written_double(part).is_some())? {
-                rewrite_expressions(node, |part, schema| Ok(compare_decimals(part, schema)))
-            } else {
-                Ok(Transformed::no(node))
-            }
-        })?;
-        Ok(plan.data)
+        let may_change = |part: &Expr| written_double(part).is_some();
+        rewrite_parts(plan, may_change, |part, schema| {
+            Ok(compare_decimals(part, schema))
+        })
     }
 }
 

@@ -64,6 +64,8 @@ mod peer_frames;
 pub mod pruning;
 /// Lets some workers merge the rows of others, where the gateway alone would have too much to do.
 pub mod relays;
+/// Rewrites those expressions of a plan that may change.
+mod rewrite_parts;
 /// Lists the rules of the optimizer in their order.
 pub mod rules;
 /// Defines the functions that tell about the session, such as `current_user`.

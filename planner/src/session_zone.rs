@@ -23,9 +23,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 use volary_exec::instants::{self, UTC, is_instant, is_local, is_utc};
-use volary_exec::rewrite::{has_part, rewrite_expressions};
 use volary_exec::zoned_sum::zoned_sum;
 
+use crate::rewrite_parts::rewrite_parts;
 use crate::session_settings::SessionSettings;
 
 /// Functions of instants whose value depends on the time zone.
@@ -61,14 +61,9 @@ impl AnalyzerRule for SessionZone {
 
     fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
         let zone = Zone(SessionSettings::time_zone(options));
-        let plan = plan.transform_up_with_subqueries(|node| {
-            if has_part(&node, |part| zone.may_change(part))? {
-                rewrite_expressions(node, |part, schema| zone.rewrite(part, schema))
-            } else {
-                Ok(Transformed::no(node))
-            }
-        })?;
-        zone.show_result(plan.data)
+        let may_change = |part: &Expr| zone.may_change(part);
+        let plan = rewrite_parts(plan, may_change, |part, schema| zone.rewrite(part, schema))?;
+        zone.show_result(plan)
     }
 }
 

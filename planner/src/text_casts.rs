@@ -11,10 +11,10 @@ use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExp
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable, LogicalPlan, TryCast, cast};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
-use volary_exec::rewrite::{has_part, rewrite_expressions};
 use volary_exec::text_casts::{self, is_read_by_own_cast};
 use volary_exec::uuids::UUID;
 
+use crate::rewrite_parts::rewrite_parts;
 use crate::time_units::{is_comparison, operands_of};
 
 /// Casts a text to the type of the UUID, the interval or the duration that it is compared with.
@@ -115,21 +115,6 @@ impl AnalyzerRule for TextCasts {
         let is_cast = |part: &Expr| matches!(part, Expr::Cast(_) | Expr::TryCast(_));
         rewrite_parts(plan, is_cast, without_cast)
     }
-}
-
-fn rewrite_parts(
-    plan: LogicalPlan,
-    may_change: impl Fn(&Expr) -> bool,
-    rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
-) -> Result<LogicalPlan> {
-    let plan = plan.transform_up_with_subqueries(|node| {
-        if has_part(&node, &may_change)? {
-            rewrite_expressions(node, &rewrite)
-        } else {
-            Ok(Transformed::no(node))
-        }
-    })?;
-    Ok(plan.data)
 }
 
 fn with_equal_types(mut part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {

@@ -15,7 +15,8 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use volary_exec::date_part::date_part;
-use volary_exec::rewrite::{has_part, rewrite_expressions};
+
+use crate::rewrite_parts::rewrite_parts;
 
 /// Casts the operands of comparisons of times to one type. It must run before the rule that makes
 /// the types of operands agree.
@@ -28,14 +29,7 @@ impl AnalyzerRule for TimeUnits {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let plan = plan.transform_up_with_subqueries(|node| {
-            if has_part(&node, is_comparison)? {
-                rewrite_expressions(node, |part, schema| Ok(agree(part, schema)))
-            } else {
-                Ok(Transformed::no(node))
-            }
-        })?;
-        Ok(plan.data)
+        rewrite_parts(plan, is_comparison, |part, schema| Ok(agree(part, schema)))
     }
 }
 

@@ -12,8 +12,8 @@ use volary_benches::fleet::host::{self, HostOptions};
 use volary_benches::fleet::{ALLOCATED, Fleet, FleetOptions};
 use volary_benches::postgres::hosted::{self, HostedOptions};
 use volary_benches::reading::process::{self, ReaderOptions};
+use volary_benches::stub::driver::DriverStubOptions;
 use volary_benches::stub::driver::process::Listening;
-use volary_benches::stub::driver::{DriverStubOptions, DriverStubs};
 use volary_benches::stub::{StubOptions, Stubs};
 use volary_cli::settings::{Layers, Settings, process_environment};
 use volary_cli::signals::StopSignals;
@@ -162,7 +162,7 @@ async fn run_stubs(options: StubOptions) -> Result<()> {
 
 /// Runs stubs for drivers. Prints their addresses as JSON in one line.
 async fn run_driver_stubs(options: DriverStubOptions) -> Result<()> {
-    let stubs = DriverStubs::listen(&options)?;
+    let stubs = Stubs::for_drivers(&options)?;
     let addresses = stubs.addresses().iter().map(ToString::to_string).collect();
     println!("{}", serde_json::to_string(&Listening { addresses })?);
     wait_for_end().await

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use tokio::task::JoinSet;
-use volary_node::flight::FlightAdapter;
+use volary_node::flight::{Flight, FlightAdapter};
 use volary_node::listener::Listener;
 use volary_node::message_limit::MessageLimit;
 use volary_node::server::{Entrance, serve};
@@ -29,7 +29,7 @@ use volary_node::server::{Entrance, serve};
 use answer::StubAnswer;
 use service::StubService;
 
-/// The limit for messages to a stub. Stubs receive only tickets.
+/// The limit for messages to a stub. Stubs receive only tickets, statements and their parameters.
 const MESSAGE_LIMIT: MessageLimit = MessageLimit {
     bytes: 1 << 20,
     setting: "a stub",
@@ -94,14 +94,20 @@ impl Stubs {
     /// open.
     pub async fn listen(options: &StubOptions) -> Result<Self> {
         let service = StubService::new(Arc::new(StubAnswer::encode(options).await?));
-        let mut addresses = Vec::with_capacity(options.count);
+        Self::serve(options.count, || Ok(service.clone()))
+    }
+
+    /// Starts `count` stubs. `service` makes the service of each.
+    fn serve<F: Flight>(count: usize, service: impl Fn() -> Result<F>) -> Result<Self> {
+        let mut addresses = Vec::with_capacity(count);
         let mut servers = JoinSet::new();
-        for _ in 0..options.count {
+        for _ in 0..count {
+            let service = service()?;
             let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into())?;
             addresses.push(listener.address());
             servers.spawn(serve(
                 listener,
-                FlightAdapter(service.clone()),
+                FlightAdapter(service),
                 Entrance::unguarded(MESSAGE_LIMIT),
                 std::future::pending(),
             ));

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+use volary_flight_proto::Result;
 use volary_flight_proto::ids::TableId;
-use volary_flight_proto::{Error, ErrorCode, Result};
 
 use super::budget::ByteBudget;
 use crate::config;
+use crate::stream_places::StreamPlaces;
 
 /// Maximum number of batches of a table that are written at the same time and are too large to be
 /// committed together with others.
@@ -18,8 +19,7 @@ pub(crate) const MAX_LARGE_IN_FLIGHT: usize = 4;
 /// What all streams of a gateway share.
 #[derive(Debug)]
 pub(crate) struct IngestStreams {
-    places: Arc<Semaphore>,
-    max_streams: usize,
+    places: StreamPlaces,
     /// The memory of rows that are not committed yet.
     memory: ByteBudget,
     large_places: Mutex<HashMap<TableId, Arc<Semaphore>>>,
@@ -29,10 +29,11 @@ pub(crate) struct IngestStreams {
 
 impl IngestStreams {
     pub(crate) fn new(config: &config::Ingest) -> Self {
-        let max_streams = config.max_streams.min(Semaphore::MAX_PERMITS);
         Self {
-            places: Arc::new(Semaphore::new(max_streams)),
-            max_streams,
+            places: StreamPlaces::new(
+                config.max_streams,
+                "streams are open, and no more are taken; close streams that are not used, send the batches of several through one, or raise gateway.ingest.max_streams",
+            ),
             memory: ByteBudget::new(
                 config.stream_memory.bytes(),
                 "the rows of streams that are not committed yet",
@@ -51,8 +52,7 @@ impl IngestStreams {
 
     /// Returns the number of open streams.
     pub(crate) fn open(&self) -> usize {
-        self.max_streams
-            .saturating_sub(self.places.available_permits())
+        self.places.open()
     }
 
     /// Returns the number of batches that were not applied because they had been applied before.
@@ -75,15 +75,7 @@ impl IngestStreams {
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many streams are open.
     pub(crate) fn enter(&self) -> Result<OwnedSemaphorePermit> {
-        Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            Error::new(
-                ErrorCode::ResourceExhausted,
-                format!(
-                    "{} streams are open, and no more are taken; close streams that are not used, send the batches of several through one, or raise gateway.ingest.max_streams",
-                    self.max_streams
-                ),
-            )
-        })
+        self.places.enter()
     }
 
     /// Returns the places for large batches of a table.
@@ -99,6 +91,8 @@ impl IngestStreams {
 
 #[cfg(test)]
 mod tests {
+    use volary_flight_proto::ErrorCode;
+
     use super::*;
 
     #[test]

@@ -1,26 +1,26 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use volary_flight_proto::{Error, ErrorCode, Result};
+use tokio::sync::OwnedSemaphorePermit;
+use volary_flight_proto::Result;
 
 use crate::config;
+use crate::stream_places::StreamPlaces;
 
 /// What all streams of lookups of a gateway share.
 #[derive(Debug)]
 pub(crate) struct LookupStreams {
-    places: Arc<Semaphore>,
-    max_streams: usize,
+    places: StreamPlaces,
     batches: AtomicU64,
     keys: AtomicU64,
 }
 
 impl LookupStreams {
     pub(crate) fn new(config: &config::Lookup) -> Self {
-        let max_streams = config.max_streams.min(Semaphore::MAX_PERMITS);
         Self {
-            places: Arc::new(Semaphore::new(max_streams)),
-            max_streams,
+            places: StreamPlaces::new(
+                config.max_streams,
+                "streams of lookups are open, and no more are taken; close those that are not used, let several threads share one, or raise gateway.lookup.max_streams",
+            ),
             batches: AtomicU64::new(0),
             keys: AtomicU64::new(0),
         }
@@ -28,8 +28,7 @@ impl LookupStreams {
 
     /// Returns the number of open streams.
     pub(crate) fn open(&self) -> usize {
-        self.max_streams
-            .saturating_sub(self.places.available_permits())
+        self.places.open()
     }
 
     /// Returns the number of batches that were looked up.
@@ -53,20 +52,14 @@ impl LookupStreams {
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many streams are open.
     pub(crate) fn enter(&self) -> Result<OwnedSemaphorePermit> {
-        Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            Error::new(
-                ErrorCode::ResourceExhausted,
-                format!(
-                    "{} streams of lookups are open, and no more are taken; close those that are not used, let several threads share one, or raise gateway.lookup.max_streams",
-                    self.max_streams
-                ),
-            )
-        })
+        self.places.enter()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use volary_flight_proto::ErrorCode;
+
     use super::*;
 
     #[test]

@@ -15,25 +15,14 @@ mod question;
 /// Implements the Flight service of a stub.
 mod service;
 
-use std::net::{Ipv4Addr, SocketAddr};
-
 use anyhow::Result;
 use clap::Args;
 use tokio::runtime::Handle;
-use tokio::task::JoinSet;
 use volary_node::channel::{ChannelOptions, flight_client};
-use volary_node::flight::FlightAdapter;
-use volary_node::listener::Listener;
-use volary_node::message_limit::MessageLimit;
-use volary_node::server::{Entrance, serve};
 
 use service::DriverService;
 
-/// The limit for messages to a stub. Stubs receive only statements and their parameters.
-const MESSAGE_LIMIT: MessageLimit = MessageLimit {
-    bytes: 1 << 20,
-    setting: "a stub",
-};
+use super::Stubs;
 
 /// The gateway that is asked first, and the number of listeners.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -46,47 +35,21 @@ pub struct DriverStubOptions {
     pub listeners: usize,
 }
 
-/// Stubs that listen on ports that the system chose. Dropping them ends them.
-#[derive(Debug)]
-pub struct DriverStubs {
-    addresses: Vec<SocketAddr>,
-    /// The tasks that serve the stubs until they are dropped.
-    _servers: JoinSet<()>,
-}
-
-impl DriverStubs {
-    /// Starts stubs that listen. Call it within a runtime, which then serves them.
+impl Stubs {
+    /// Starts stubs that stand in for a gateway. Call it within a runtime, which then serves them.
     ///
     /// # Errors
     /// Returns an error if the gateway's address is not an address, or if no more files may be
     /// open.
-    pub fn listen(options: &DriverStubOptions) -> Result<Self> {
-        let mut addresses = Vec::with_capacity(options.listeners);
-        let mut servers = JoinSet::new();
-        for _ in 0..options.listeners {
+    pub fn for_drivers(options: &DriverStubOptions) -> Result<Self> {
+        Self::serve(options.listeners, || {
             let gateway = flight_client(
                 &options.gateway,
                 &ChannelOptions::default(),
                 &Handle::current(),
             )?;
-            let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into())?;
-            addresses.push(listener.address());
-            servers.spawn(serve(
-                listener,
-                FlightAdapter(DriverService::new(gateway)),
-                Entrance::unguarded(MESSAGE_LIMIT),
-                std::future::pending(),
-            ));
-        }
-        Ok(Self {
-            addresses,
-            _servers: servers,
+            Ok(DriverService::new(gateway))
         })
-    }
-
-    /// Returns the addresses of the stubs.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
     }
 }
 
@@ -159,7 +122,7 @@ mod tests {
                 gateway: cluster.uri().trim_start_matches("grpc://").to_owned(),
                 listeners: 2,
             };
-            let stubs = DriverStubs::listen(&options).unwrap();
+            let stubs = Stubs::for_drivers(&options).unwrap();
             let addresses: Vec<_> = stubs.addresses().iter().map(ToString::to_string).collect();
             let mut first = connect(&addresses[0]).await.unwrap();
             assert_eq!(ask(&mut first, 7).await.unwrap(), [7, 7]);
