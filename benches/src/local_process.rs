@@ -14,6 +14,11 @@ const WORKERS: &str = "4";
 const METRICS_PREFIX: &str = "volary: metrics at http://";
 const READY_PREFIX: &str = "volary: listening on ";
 
+/// Environment variable that says whether calls between the nodes stay within the process. They do
+/// in `volary local`, unless it is told otherwise. Here, they pass the network stack as they do
+/// between machines, unless the environment has this variable.
+pub const IN_PROCESS_CALLS: &str = "VOLARY_LOCAL__IN_PROCESS_CALLS";
+
 /// Environment variables of a process, with their values.
 pub type Environment<'a> = &'a [(&'static str, String)];
 
@@ -39,10 +44,9 @@ impl LocalProcess {
     ) -> Result<Self> {
         std::fs::create_dir_all(directory)?;
         let mut command = Command::new(program);
-        // Calls between the nodes pass the network stack, as they do between machines. Releases
-        // that do not know the setting refuse it, and have no other way.
+        // Releases without this setting refuse it. Their calls always pass the network stack.
         if knows_setting(program, "in_process_calls") {
-            command.env("VOLARY_LOCAL__IN_PROCESS_CALLS", "false");
+            command.env(IN_PROCESS_CALLS, "false");
         }
         command
             .envs(environment.iter().map(|(name, value)| (name, value)))

@@ -9,6 +9,8 @@
 // The futures of calls are nested more than 128 levels deep, and newer compilers warn about that.
 #![recursion_limit = "256"]
 
+/// Maps the types of rows to those that clients can read.
+mod client_types;
 /// Knows the workers: which ones have joined, which ones are alive, and how to reach them.
 pub mod cluster;
 /// Defines the settings of a gateway.

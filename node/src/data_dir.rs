@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use volary_flight_proto::ids::{ClusterId, StoreId, WorkerId};
 use volary_flight_proto::lineage::Incarnation;
 use volary_flight_proto::{Error, ErrorCode, Result};
@@ -120,6 +121,9 @@ pub struct DataDir {
     identity: Mutex<Identity>,
     // The lock is released when the file is closed, even if the process is killed.
     _lock: File,
+    released: CancellationToken,
+    // Cancels `released`. Fields are dropped in their order, so the file is closed before that.
+    _release: DropGuard,
 }
 
 impl DataDir {
@@ -157,10 +161,13 @@ impl DataDir {
         // This happens only after the directory is known to be a node's: somebody may have named
         // the directory of something else by mistake.
         private_files::restrict_directory(path)?;
+        let released = CancellationToken::new();
         Ok(Self {
             path: path.to_owned(),
             identity: Mutex::new(identity),
             _lock: lock,
+            _release: released.clone().drop_guard(),
+            released,
         })
     }
 
@@ -176,6 +183,12 @@ impl DataDir {
             )));
         }
         Self::open(path, role)
+    }
+
+    /// Completes when this value was dropped and others can open the directory. The future keeps
+    /// nothing open.
+    pub fn released(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.released.clone().cancelled_owned()
     }
 
     /// Returns the path of the directory.
@@ -337,6 +350,17 @@ mod tests {
         assert_eq!(error.code(), ErrorCode::AlreadyExists);
         drop(first);
         DataDir::open(dir.path(), NodeRole::Worker).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_released_directory_can_be_opened_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = DataDir::open(dir.path(), NodeRole::Worker).unwrap();
+        let released = open.released();
+        let dropping = std::thread::spawn(move || drop(open));
+        released.await;
+        DataDir::open(dir.path(), NodeRole::Worker).unwrap();
+        dropping.join().unwrap();
     }
 
     #[test]

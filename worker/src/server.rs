@@ -1,10 +1,11 @@
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, OptionFuture};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use uuid::Uuid;
 use volary_flight_proto::Result;
 use volary_flight_proto::ids::WorkerId;
@@ -49,10 +50,15 @@ const SEGMENT_FOOTERS: usize = 50 << 20;
 /// Timeout for connecting to another worker.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Time that work on the CPU runtime may still take after its calls have ended. It has the data
+/// directory open.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// A worker that serves. Dropping it stops it without draining.
 #[derive(Debug)]
 pub struct Worker {
     context: Arc<WorkerContext>,
+    data_dir: Weak<DataDir>,
     serving: RunningServer,
     /// Serves the address that only clients connect to, if there is one.
     serving_clients: Option<RunningServer>,
@@ -160,6 +166,7 @@ impl Worker {
             CLIENTS_UNFINISHED_BYTES,
             "fetch the rows from a gateway with the same ticket",
         );
+        let weak_data_dir = Arc::downgrade(&data_dir);
         let shared_resources = Arc::new((tls, data_dir));
         let (tls, io) = (&shared_resources.0, runtimes.io());
         let serving = RunningServer::start(
@@ -234,6 +241,7 @@ impl Worker {
         tracing::info!(worker = %context.id, %address, "worker serves");
         Ok(Self {
             context,
+            data_dir: weak_data_dir,
             serving,
             serving_clients,
             background,
@@ -267,16 +275,27 @@ impl Worker {
         self.context.id
     }
 
-    /// Stops accepting calls, gives open calls some time to end, and closes.
+    /// Stops accepting calls, gives open calls some time to end, and closes. Afterwards, another
+    /// worker can open the data directory.
     pub async fn shutdown(mut self) {
+        let id = self.id();
+        let released = self
+            .data_dir
+            .upgrade()
+            .map(|directory| directory.released());
         let clients = self.serving_clients.map(RunningServer::shutdown);
         let (_, ()) = tokio::join!(OptionFuture::from(clients), self.serving.shutdown());
         // Meanwhile, the membership task tells the gateway that the worker stops. It has a timeout
         // of its own.
         while let Some(ended) = self.background.join_next().await {
             if let Err(error) = ended {
-                tracing::warn!(worker = %self.context.id, %error, "a background task panicked: the membership, the scrub, the flush of the log, the merges of segments or the watch over the memory");
+                tracing::warn!(worker = %id, %error, "a background task panicked: the membership, the scrub, the flush of the log, the merges of segments or the watch over the memory");
             }
+        }
+        drop((self.context, self.observer));
+        let released = OptionFuture::from(released);
+        if timeout(RELEASE_TIMEOUT, released).await.is_err() {
+            tracing::warn!(worker = %id, "work still uses the data directory {RELEASE_TIMEOUT:?} after the last call; leaving it");
         }
     }
 }

@@ -29,14 +29,17 @@ const MESSAGES_AHEAD: usize = 2;
 
 /// Asks Volary on a stream of lookups that stays open (docs/clients/pyarrow.md).
 #[derive(Debug, Clone)]
-pub struct Lookups(Rc<LocalProcess>);
+pub struct Lookups {
+    name: &'static str,
+    process: Rc<LocalProcess>,
+}
 
 impl Lookups {
-    /// Creates the table with `rows` rows.
+    /// Creates the table with `rows` rows. `name` is the name of the way.
     ///
     /// # Errors
     /// Returns the errors of the cluster.
-    pub async fn new(process: LocalProcess, rows: u64) -> Result<Self> {
+    pub async fn new(name: &'static str, process: LocalProcess, rows: u64) -> Result<Self> {
         let mut client = Client::connect(process.uri()).await?;
         let create = format!("CREATE TABLE {TABLE} ({COLUMNS}) WITH (shard_key = 'k')");
         client.collect(&create).await?;
@@ -47,25 +50,28 @@ impl Lookups {
         );
         client.collect(&insert).await?;
         client.collect(&format!("OPTIMIZE {TABLE}")).await?;
-        Ok(Self(Rc::new(process)))
+        Ok(Self {
+            name,
+            process: Rc::new(process),
+        })
     }
 }
 
 impl Way for Lookups {
     fn name(&self) -> &'static str {
-        "Volary, lookups"
+        self.name
     }
 
     fn connect(&self) -> LocalBoxFuture<'_, Result<Box<dyn LookUp>>> {
         async {
-            let stream = OpenStream::open(self.0.uri()).await?;
+            let stream = OpenStream::open(self.process.uri()).await?;
             Ok(Box::new(stream) as Box<dyn LookUp>)
         }
         .boxed_local()
     }
 
     fn process(&self) -> Option<ObservedProcess> {
-        Some(self.0.observed())
+        Some(self.process.observed())
     }
 }
 

@@ -81,7 +81,7 @@ async fn releases(bench: &Bench) -> Result<Vec<Release>> {
         return Ok(Vec::new());
     };
     let program = bench.fleet_program.with_file_name("volary");
-    let roots = format!("[\"{}\"]", bench.data_dir.display());
+    let roots = bench.data_dir.to_string_lossy().into_owned();
     let environment = [("VOLARY_GATEWAY__LOAD__ALLOWED_ROOTS", roots)];
     let mut started = Vec::new();
     for (name, program) in [(THIS_RELEASE, &program), ("an earlier release", earlier)] {

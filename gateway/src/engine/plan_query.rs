@@ -126,5 +126,6 @@ fn planned(
         queue: engine.queue.clone(),
         claimant: context.claimant.clone(),
         is_listing,
+        client_schemas: Arc::default(),
     }
 }

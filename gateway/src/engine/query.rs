@@ -32,6 +32,7 @@ use volary_planner::gather::{GatherExec, QueryContext};
 use super::result_columns::columns_fingerprint;
 use super::session::Claimant;
 use super::statement_queue::{READER_TIMEOUT, StatementQueue};
+use crate::client_types::{ClientSchema, ClientSchemas, TypeProfile};
 use crate::statements::{Planning, ProgressHandle};
 
 /// Maximum number of workers' streams that are read inline. The task that sends their messages to
@@ -77,6 +78,8 @@ pub struct PlannedQuery {
     pub(super) claimant: Claimant,
     /// Says whether the query only lists rows of one system table.
     pub(super) is_listing: bool,
+    /// The schemas that clients are sent.
+    pub(super) client_schemas: Arc<ClientSchemas>,
 }
 
 impl PlannedQuery {
@@ -89,6 +92,14 @@ impl PlannedQuery {
     /// [`EarlierPlan::columns_fingerprint`].
     pub(crate) fn columns_fingerprint(&self) -> u64 {
         columns_fingerprint(&self.schema)
+    }
+
+    /// Returns the schema of the rows for clients of this profile.
+    ///
+    /// # Errors
+    /// `INTERNAL` if the schema cannot be encoded.
+    pub(crate) fn client_schema(&self, profile: TypeProfile) -> Result<ClientSchema> {
+        self.client_schemas.get(profile, &self.schema).cloned()
     }
 
     /// Returns a ticket for each worker. Returns `None` unless the query's rows are exactly those

@@ -7,7 +7,7 @@ use volary_flight_proto::{Error, Result};
 use super::FlightSql;
 use super::call::ClientCall;
 use super::descriptor::table_sql;
-use super::types::map_schema;
+use crate::client_types::map_schema;
 use crate::engine::TableListing;
 
 /// Stream of flights.

@@ -10,8 +10,8 @@ use volary_flight_proto::{Error, Result};
 
 use super::call::ClientCall;
 use super::command::{command, parse_any, unimplemented};
-use super::types::{TypeProfile, map_field, with_sql_metadata};
 use super::{FlightSql, keys, sql_info, xdbc};
+use crate::client_types::{TypeProfile, map_field, with_sql_metadata};
 use crate::engine::{Session, TableListing};
 use crate::sql::names::CATALOG;
 

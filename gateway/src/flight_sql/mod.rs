@@ -6,15 +6,15 @@
 //!
 //! 1. A result has one endpoint without a location, unless a client asks for others: `statement`,
 //!    `direct`.
-//! 2. Rows have types that all clients can read: `types`.
-//! 3. The schema of a DoGet is exactly that of the FlightInfo: `types`, `stream`.
+//! 2. Rows have types that all clients can read: `client_types`.
+//! 3. The schema of a DoGet is exactly that of the FlightInfo: `client_types`, `stream`.
 //! 4. DDL and DML that come as a query run once, in GetFlightInfo: `statement`.
 //! 5. A prepared statement without rows has a schema without fields: `prepared`.
 //! 6. `?` is a parameter: `engine`. Rows are bound to parameters by position: `upload`.
 //! 7. Credentials may be base64 without padding: `auth`.
 //! 8. GetSqlInfo answers every standard id, and no other id: `sql_info`.
-//! 9. Every column of GetTables has metadata: `types`.
-//! 10. Messages have no compression and no dictionaries: `stream`, `types`.
+//! 9. Every column of GetTables has metadata: `client_types`.
+//! 10. Messages have no compression and no dictionaries: `stream`, `client_types`.
 //!
 //! Volary's own clients send a statement with its parameters in one call, and keys whose rows they
 //! want: `exchange`.
@@ -88,8 +88,6 @@ mod ticket_reads;
 /// Seals the tickets that clients redeem, and keeps the plans of queries whose tickets were not
 /// redeemed yet.
 mod tickets;
-/// Maps DataFusion's types to those that clients can read.
-mod types;
 /// Handles DoPut: statements that write, parameters to bind, and bulk ingestion.
 mod update;
 /// Reads the rows that clients stream: parameters, and rows to ingest.

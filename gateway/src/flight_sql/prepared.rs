@@ -20,7 +20,7 @@ use super::FlightSql;
 use super::call::ClientCall;
 use super::command::refuse_transaction;
 use super::statement::{ClientStatement, batch_to_bytes};
-use super::types::{TypeProfile, map_field, map_schema};
+use crate::client_types::{TypeProfile, map_field, map_schema};
 use crate::engine::StatementDescription;
 
 /// Flight SQL's `ActionCreatePreparedStatementResult` with its newest field, which arrow-flight 59

@@ -16,7 +16,7 @@ use super::actions::decode_body;
 use super::call::ClientCall;
 use super::direct_option::DIRECT_RESULTS_OPTION;
 use super::sessions::ClientSession;
-use super::types::PROFILE_OPTION;
+use crate::client_types::PROFILE_OPTION;
 use crate::engine::Session;
 use crate::sql::names::CATALOG;
 

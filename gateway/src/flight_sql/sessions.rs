@@ -16,7 +16,7 @@ use uuid::Uuid;
 use volary_catalog::access::Rights;
 
 use super::direct_option::DirectResults;
-use super::types::TypeProfile;
+use crate::client_types::TypeProfile;
 use crate::config;
 use crate::engine::{Caller, Session};
 

@@ -1,20 +1,12 @@
-use std::sync::Arc;
-
-use arrow::datatypes::{Schema, SchemaRef};
-use arrow_flight::FlightData;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tonic::Status;
-use volary_exec::client_rows::{
-    CLIENT_BATCH_BYTES, ClientMessages, client_messages, client_rows, schema_message,
-};
+use volary_exec::client_rows::{CLIENT_BATCH_BYTES, ClientMessages, client_messages, client_rows};
 use volary_exec::stage_timer::StageTimer;
+use volary_flight_proto::Error;
 use volary_flight_proto::ids::QueryId;
-use volary_flight_proto::{Error, Result, ipc};
-use volary_gather::announced_schema::AnnouncedSchema;
 
-use super::arrow_error;
 use super::joined_messages::JoinedMessages;
-use super::types::{TypeProfile, map_schema};
+use crate::client_types::{ClientSchema, TypeProfile, map_schema};
 use crate::engine::PlannedQuery;
 use crate::statements::ProgressHandle;
 
@@ -25,10 +17,10 @@ pub(super) fn query_messages(
     profile: TypeProfile,
     progress: ProgressHandle,
 ) -> ClientMessages {
-    let announced = map_schema(profile, &query.schema);
     if query.passes_rows_unchanged() {
-        return worker_messages(query, &announced, progress);
+        return worker_messages(query, profile, progress);
     }
+    let announced = map_schema(profile, &query.schema);
     let (id, timer) = (query.id, StageTimer::default());
     progress.set_row_timer(timer.clone());
     let (target, row_timer) = (announced.clone(), timer.clone());
@@ -46,17 +38,17 @@ pub(super) fn query_messages(
 /// Returns the messages of the workers, which convert their rows to the client's types themselves.
 fn worker_messages(
     query: PlannedQuery,
-    announced: &SchemaRef,
+    profile: TypeProfile,
     progress: ProgressHandle,
 ) -> ClientMessages {
     let id = query.id;
-    let (begin, schema) = match first_message(announced) {
-        Ok(begun) => begun,
+    let ClientSchema {
+        message,
+        decoded,
+        announced,
+    } = match query.client_schema(profile) {
+        Ok(schema) => schema,
         Err(error) => return stream::iter([Err(with_query_id(error, id).into())]).boxed(),
-    };
-    let announced = AnnouncedSchema {
-        schema: ipc::schema_to_bytes(announced),
-        header: begin.data_header.clone(),
     };
     let starting = {
         let progress = progress.clone();
@@ -69,7 +61,7 @@ fn worker_messages(
         .map_ok(move |messages| row_timer.source(messages))
         .try_flatten()
         .boxed();
-    let joined = timer.output(JoinedMessages::new(messages, schema));
+    let joined = timer.output(JoinedMessages::new(messages, decoded));
     let rows = joined.map(move |passed| match passed {
         Ok(passed) => {
             progress.add_rows(passed.rows);
@@ -77,15 +69,7 @@ fn worker_messages(
         }
         Err(error) => Err(Status::from(log_failure(error, id))),
     });
-    stream::iter([Ok(begin)]).chain(rows).boxed()
-}
-
-/// Returns the message with the schema, and the schema that a client decodes from it. The rows that
-/// follow have this schema, which has no dictionaries.
-fn first_message(announced: &SchemaRef) -> Result<(FlightData, SchemaRef)> {
-    let begin = schema_message(Arc::clone(announced))?;
-    let schema = Schema::try_from(&begin).map_err(arrow_error)?;
-    Ok((begin, Arc::new(schema)))
+    stream::iter([Ok(message)]).chain(rows).boxed()
 }
 
 /// Logs an error that ends the rows of a query, with all its causes, which clients are not sent.

@@ -48,6 +48,7 @@ use super::context::StatementContext;
 use super::parameters::Parameters;
 use super::session::Claimant;
 use super::{Engine, PlannedQuery, Session, StatementDescription};
+use crate::client_types::ClientSchemas;
 use crate::sql::explained::explained_statement;
 use crate::sql::literals::Template;
 
@@ -352,6 +353,7 @@ pub(super) struct CachedPlan {
     /// differently.
     types: Vec<DataType>,
     schema: SchemaRef,
+    client_schemas: Arc<ClientSchemas>,
     /// What a client is told of the statement before it sends values.
     description: StatementDescription,
     config: SessionConfig,
@@ -477,6 +479,7 @@ impl MatchingPlan {
             claimant,
             // Queries of system tables have no generic plans.
             is_listing: false,
+            client_schemas: Arc::clone(&generic.client_schemas),
         }))
     }
 }

@@ -127,6 +127,7 @@ pub(super) async fn make_generic_plan(
             parameters,
             types: values.iter().map(ScalarValue::data_type).collect(),
             schema: Arc::clone(&query.schema),
+            client_schemas: Arc::clone(&query.client_schemas),
             description,
             config: config.clone(),
             context: query_context,

@@ -40,9 +40,9 @@ use super::ingest::{self, StreamRequest};
 use super::lookup;
 use super::statement::{ClientStatement, batch_to_bytes, open_stream, query_ticket, record_count};
 use super::stream::with_query_id;
-use super::types::map_schema;
 use super::update::AppliedRows;
 use super::upload::{AnnotatedBatches, BoundParameters, UploadedBatches};
+use crate::client_types::map_schema;
 use crate::engine::lookup_stream::LookupTarget;
 use crate::engine::{
     IncomingRows, IngestTarget, InsertEachOutcome, PlannedQuery, StatementOutcome,

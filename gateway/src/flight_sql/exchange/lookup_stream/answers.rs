@@ -9,10 +9,10 @@ use volary_exec::client_rows::{client_batches, row_message};
 use volary_flight_proto::{Error, Result};
 
 use super::notes::AnswerNote;
+use crate::client_types::{TypeProfile, map_schema};
 use crate::engine::lookup_stream::LookedUp;
 use crate::flight_sql::arrow_error;
 use crate::flight_sql::exchange::batch_notes::{RefusalNote, message};
-use crate::flight_sql::types::{TypeProfile, map_schema};
 use crate::lookup::found_rows::OrderedRows;
 
 /// Name of the first column of the answers: the position of a row's key in its batch, counted

@@ -16,7 +16,7 @@ const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 const UINT64_DIGITS: u8 = 20;
 
 /// Returns the field that a client is sent in the place of `field`.
-pub(in crate::flight_sql) fn map_field(profile: TypeProfile, field: &Field) -> Field {
+pub(crate) fn map_field(profile: TypeProfile, field: &Field) -> Field {
     let data_type = map_type(profile, field.data_type());
     let mut metadata = field.metadata().clone();
     if profile == TypeProfile::Native {

@@ -24,6 +24,8 @@
 //! Nested types are mapped at any depth. Types that are not in the table stay as they are, and so
 //! do time zones. `volary_exec::client_rows` converts the rows.
 
+/// Makes the schema of a query's rows in the form that a client is sent.
+mod client_schema;
 /// Maps types and fields to those that a client is sent.
 mod field;
 /// Adds the field metadata from which drivers read a column's SQL type.
@@ -39,15 +41,16 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use volary_flight_proto::{Error, Result};
 
-pub(super) use field::map_field;
-pub(super) use name::with_sql_metadata;
+pub(crate) use client_schema::{ClientSchema, ClientSchemas};
+pub(crate) use field::map_field;
+pub(crate) use name::with_sql_metadata;
 
 /// Name of the header and of the session option that choose the profile.
-pub(super) const PROFILE_OPTION: &str = "volary-types";
+pub(crate) const PROFILE_OPTION: &str = "volary-types";
 
 /// The types in which a client is sent rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum TypeProfile {
+pub(crate) enum TypeProfile {
     /// Types that every known client can read.
     #[default]
     Classic,
@@ -79,7 +82,7 @@ impl fmt::Display for TypeProfile {
 }
 
 /// Returns the schema that a client is sent for rows of `schema`.
-pub(super) fn map_schema(profile: TypeProfile, schema: &Schema) -> SchemaRef {
+pub(crate) fn map_schema(profile: TypeProfile, schema: &Schema) -> SchemaRef {
     let fields: Vec<_> = schema
         .fields()
         .iter()

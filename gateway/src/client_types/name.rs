@@ -15,11 +15,7 @@ const TABLE_NAME: &str = "ARROW:FLIGHT:SQL:TABLE_NAME";
 /// Returns `field` with Flight SQL's metadata about a column of the table. `field` has the type
 /// that clients are sent, and `original` is the column's own type. The metadata is needed, because
 /// ODBC's SQLColumns crashes on a field without any.
-pub(in crate::flight_sql) fn with_sql_metadata(
-    field: &Field,
-    original: &DataType,
-    table: [&str; 3],
-) -> Field {
+pub(crate) fn with_sql_metadata(field: &Field, original: &DataType, table: [&str; 3]) -> Field {
     let [catalog, schema, name] = table;
     let mut metadata: HashMap<String, String> = field.metadata().clone();
     metadata.extend(driver_metadata(original));
