@@ -22,23 +22,27 @@ pub(super) struct Part {
     pub(super) kind: PartKind,
 }
 
-/// A kind of [`Part`]. Columns are those of the table, by position.
+/// A kind of [`Part`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum PartKind {
     /// The row groups of the segment, and their bounds.
     Index,
     /// The bloom filter of the sorted column of a row group.
     Bloom { group: u32 },
-    /// The values of a column of a row group.
-    Column { group: u32, column: u32 },
+    /// The decoded columns of a row group. They are one entry, because finding an entry takes about
+    /// as long as finding a key in a column.
+    Columns { group: u32 },
 }
+
+/// The decoded columns of a row group, with their positions in the table.
+pub(super) type GroupColumns = Arc<[(u32, ArrayRef)]>;
 
 /// What is kept of a part.
 #[derive(Debug, Clone)]
 enum Entry {
     Index(Arc<SegmentIndex>),
     Bloom(Bloom),
-    Column(ArrayRef),
+    Columns(GroupColumns),
 }
 
 /// Keeps decoded parts of segments within a memory budget. It forgets what was not used for the
@@ -127,10 +131,11 @@ impl LookupCache {
         }
     }
 
-    pub(super) fn column(&self, file: u64, group: u32, column: u32) -> Option<ArrayRef> {
-        let kind = PartKind::Column { group, column };
+    /// Returns the columns of a row group that are decoded.
+    pub(super) fn columns(&self, file: u64, group: u32) -> Option<GroupColumns> {
+        let kind = PartKind::Columns { group };
         match self.entries.get(&Part { file, kind })? {
-            (Entry::Column(values), _) => Some(values),
+            (Entry::Columns(columns), _) => Some(columns),
             _ => None,
         }
     }
@@ -149,14 +154,20 @@ impl LookupCache {
         self.keep(Part { file, kind }, Entry::Bloom(Arc::clone(filter)), bytes);
     }
 
+    /// Keeps a column of a row group beside those that are kept already. If two callers keep
+    /// columns of the same row group at the same time, one of the columns may have to be decoded
+    /// again.
     pub(super) fn keep_column(&self, file: u64, group: u32, column: u32, values: &ArrayRef) {
-        let kind = PartKind::Column { group, column };
-        let bytes = values.get_array_memory_size();
-        self.keep(
-            Part { file, kind },
-            Entry::Column(Arc::clone(values)),
-            bytes,
-        );
+        let kind = PartKind::Columns { group };
+        let kept = self.columns(file, group);
+        let others = kept.iter().flat_map(|columns| columns.iter());
+        let others = others.filter(|(other, _)| *other != column).cloned();
+        let columns: GroupColumns = others.chain([(column, Arc::clone(values))]).collect();
+        let bytes = columns
+            .iter()
+            .map(|(_, values)| values.get_array_memory_size())
+            .sum();
+        self.keep(Part { file, kind }, Entry::Columns(columns), bytes);
     }
 
     /// Returns whether something of about this size can be kept.
@@ -213,7 +224,7 @@ mod tests {
         }
         assert_eq!(cache.reserved_by_others(), 0);
         let kept: Vec<u64> = (0..50)
-            .filter(|file| cache.column(*file, 0, 1).is_some())
+            .filter(|file| cache.columns(*file, 0).is_some())
             .collect();
         assert!(kept.len() > 8, "{kept:?}");
         // The cache keeps the columns that were used last.
@@ -222,6 +233,14 @@ mod tests {
         // What is put in the place of another one is counted once.
         cache.keep_column(49, 0, 1, &column(49));
         assert_eq!(cache.held_bytes(), pool.reserved() as u64);
+        // So are the columns of one row group.
+        cache.keep_column(49, 0, 2, &column(7));
+        let columns = cache.columns(49, 0).unwrap();
+        let numbers: Vec<u32> = columns.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [1, 2]);
+        assert_eq!(columns[1].1.as_ref(), column(7).as_ref());
+        assert_eq!(cache.held_bytes(), pool.reserved() as u64);
+        assert!(cache.held_bytes() <= 100_000);
         drop(cache);
         assert_eq!(pool.reserved(), 0);
     }
@@ -239,7 +258,7 @@ mod tests {
         query.try_grow(10_000).unwrap();
         assert!(!cache.has_room(COLUMN_BYTES));
         cache.keep_column(1, 0, 1, &column(1));
-        assert!(cache.column(1, 0, 1).is_none());
+        assert!(cache.columns(1, 0).is_none());
         assert_eq!(
             (cache.reserved_by_others(), pool.reserved()),
             (80_000, 80_000)

@@ -12,7 +12,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use volary_flight_proto::Error;
 use volary_node::runtimes::continue_on_cpu;
 
-use super::cache::LookupCache;
+use super::cache::{GroupColumns, LookupCache};
 use super::search::{find_in_sorted, find_in_unsorted, is_sorted};
 use super::segment_index::{SegmentIndex, excludes};
 use crate::background::run_blocking;
@@ -133,7 +133,8 @@ impl<'a> Lookup<'a> {
             }
             let groups = index.candidates(shard_keys).ok_or(Refusal::Unfit)?;
             for (group, keys) in groups {
-                let key_values = self.held(segment, group, self.key_column);
+                let decoded = self.cache.columns(segment.file_number(), group);
+                let key_values = held(decoded.as_ref(), self.key_column);
                 let rows = match &key_values {
                     Some(values) => {
                         let found = find_in_sorted(shard_keys, keys.clone(), values);
@@ -149,7 +150,7 @@ impl<'a> Lookup<'a> {
                     if *column == self.key_column {
                         return key_values.clone();
                     }
-                    self.held(segment, group, *column)
+                    held(decoded.as_ref(), *column)
                 });
                 let mut candidate = Candidate {
                     segment: Arc::clone(segment),
@@ -177,11 +178,6 @@ impl<'a> Lookup<'a> {
             return Err(Refusal::Cold);
         }
         Ok(candidates)
-    }
-
-    fn held(&self, segment: &Segment, group: u32, column: usize) -> Option<ArrayRef> {
-        let column = u32::try_from(column).ok()?;
-        self.cache.column(segment.file_number(), group, column)
     }
 
     /// Returns what is known of the row groups of a segment.
@@ -312,6 +308,13 @@ impl<'a> Lookup<'a> {
         let options = RecordBatchOptions::new().with_row_count(Some(count));
         RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).ok()
     }
+}
+
+/// Returns a column of a row group if it is decoded.
+fn held(decoded: Option<&GroupColumns>, column: usize) -> Option<ArrayRef> {
+    let mut columns = decoded?.iter();
+    let found = columns.find(|(number, _)| usize::try_from(*number) == Ok(column))?;
+    Some(Arc::clone(&found.1))
 }
 
 /// Turns an error into a refusal. The ordinary way of running the fragment fails, too, and reports
