@@ -117,6 +117,11 @@ impl Bench {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 
+    /// Returns the path of the program `volary`, which is beside `volary-fleet`.
+    pub fn volary_program(&self) -> PathBuf {
+        self.fleet_program.with_file_name("volary")
+    }
+
     /// Returns a directory of this name, which is deleted at the end of the run.
     pub fn scratch(&self, name: &str) -> PathBuf {
         self.scratch_dir.join(name)

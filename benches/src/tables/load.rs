@@ -80,7 +80,7 @@ async fn releases(bench: &Bench) -> Result<Vec<Release>> {
     let Some(earlier) = &bench.earlier_release else {
         return Ok(Vec::new());
     };
-    let program = bench.fleet_program.with_file_name("volary");
+    let program = bench.volary_program();
     let roots = bench.data_dir.to_string_lossy().into_owned();
     let environment = [("VOLARY_GATEWAY__LOAD__ALLOWED_ROOTS", roots)];
     let mut started = Vec::new();

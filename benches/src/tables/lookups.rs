@@ -49,7 +49,7 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let time = Duration::from_millis(bench.size.pick(10, 300, 1_000));
     let directory = bench.scratch("lookups");
     std::fs::create_dir_all(&directory)?;
-    let program = bench.fleet_program.with_file_name("volary");
+    let program = bench.volary_program();
     let mut ways = Vec::new();
     for (place, (name, in_process)) in OURS.iter().enumerate() {
         let directory = directory.join(format!("cluster-{place}"));

@@ -43,7 +43,7 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let collector = start_collector().await?;
     let listens = [("VOLARY_OPERATIONS__LISTEN", "127.0.0.1:0".to_owned())];
     let traces = [("VOLARY_TRACES__ENDPOINT", format!("http://{collector}"))];
-    let program = bench.fleet_program.with_file_name("volary");
+    let program = bench.volary_program();
     let mut variants: Vec<(&str, &PathBuf, Environment<'_>)> = vec![
         ("nobody watches", &program, &[]),
         ("scraped each second", &program, &listens),

@@ -33,7 +33,7 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     let rows = bench.size.pick(1_000, 100_000, 1_000_000);
     let connections = bench.size.pick(4, 64, 64);
     let questions = bench.size.pick(5, 50, 400);
-    let program = bench.fleet_program.with_file_name("volary");
+    let program = bench.volary_program();
     let mut clusters = Vec::new();
     for (place, (name, in_process)) in CLUSTERS.iter().enumerate() {
         let directory = bench.scratch(&format!("point_load-{place}"));

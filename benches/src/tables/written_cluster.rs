@@ -8,7 +8,7 @@ use crate::local_process::LocalProcess;
 
 /// Starts a cluster in a process of its own, which serves metrics.
 pub(super) fn start(bench: &Bench, name: &str) -> Result<LocalProcess> {
-    let program = bench.fleet_program.with_file_name("volary");
+    let program = bench.volary_program();
     let listens = [("VOLARY_OPERATIONS__LISTEN", "127.0.0.1:0".to_owned())];
     let directory = bench.scratch(&format!("{name}-cluster"));
     LocalProcess::start(name, &program, &directory, &listens)
