@@ -27,13 +27,14 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How much a worker may send ahead in one stream. All streams of a connection have the same
 /// window, so each window has its own connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Window {
     /// The window for streams of a gather that has many workers and little memory, and for all
     /// streams whose answers are small. A connection takes about 50 KiB of a gateway's memory, and
     /// most workers need no second one.
     Narrow,
-    /// The window for streams of a gather from many workers.
+    /// The window for streams of a gather from many workers, and for rows of a key. On the
+    /// connection of wide windows, these would wait behind all that large scans have sent ahead.
     Middle,
     /// The window for streams of a few workers. It is as wide as is allowed.
     Wide,
@@ -119,9 +120,9 @@ impl WorkerConnections {
 
     /// Calls workers of this process that are on the list without a connection.
     #[must_use]
-    pub fn with_in_process(self, nodes: Option<InProcessNodes>) -> Self {
+    pub fn with_in_process(self, nodes: Option<&InProcessNodes>) -> Self {
         let [narrow, middle, wide] = [self.narrow, self.middle, self.wide]
-            .map(|channels| channels.with_in_process(nodes.clone()));
+            .map(|channels| channels.with_in_process(nodes.cloned()));
         Self {
             narrow,
             middle,

@@ -38,14 +38,15 @@ pub struct FlowControl {
 }
 
 impl FlowControl {
-    /// Reserves memory for `streams` streams. Chooses the widest window for which both the query
-    /// and the pool have enough memory. The query may use `memory` bytes, which its `gathers`
-    /// gathers divide among themselves. All reserved memory stays here until streams take their
-    /// shares.
+    /// Reserves memory for `streams` streams. Chooses the widest window, but none wider than
+    /// `widest`, for which both the query and the pool have enough memory. The query may use
+    /// `memory` bytes, which its `gathers` gathers divide among themselves. All reserved memory
+    /// stays here until streams take their shares.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if not even the narrowest window fits.
     pub fn reserve(
+        widest: Window,
         streams: usize,
         gathers: usize,
         memory: usize,
@@ -58,7 +59,8 @@ impl FlowControl {
         let per_stream = allowed_bytes / streams;
         let batch = limits.batch_bytes;
         let mut needed_bytes = 0;
-        for window in Window::WIDEST_FIRST {
+        let windows = Window::WIDEST_FIRST.into_iter();
+        for window in windows.filter(|window| *window <= widest) {
             let window_bytes = window.bytes(limits.stream_window_bytes);
             // Sizes are powers of two, so that similar queries ask for the same size.
             let room = per_stream.saturating_sub(window_bytes);
@@ -143,7 +145,7 @@ mod tests {
 
     fn flow(streams: usize, memory: usize, free: usize) -> Result<FlowControl> {
         let pool = Arc::new(GreedyMemoryPool::new(free)) as _;
-        FlowControl::reserve(streams, 1, memory, &LIMITS, &pool)
+        FlowControl::reserve(Window::Wide, streams, 1, memory, &LIMITS, &pool)
     }
 
     #[test]
@@ -162,9 +164,18 @@ mod tests {
     }
 
     #[test]
+    fn no_window_is_wider_than_the_caller_allows() {
+        let pool = Arc::new(GreedyMemoryPool::new(256 * MIB)) as _;
+        for widest in [Window::Middle, Window::Narrow] {
+            let flow = FlowControl::reserve(widest, 1, 1, 256 * MIB, &LIMITS, &pool).unwrap();
+            assert_eq!(flow.window, widest);
+        }
+    }
+
+    #[test]
     fn gathers_of_one_query_divide_its_memory() {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(24 * MIB));
-        let flow = || FlowControl::reserve(3, 2, 24 * MIB, &LIMITS, &pool).unwrap();
+        let flow = || FlowControl::reserve(Window::Wide, 3, 2, 24 * MIB, &LIMITS, &pool).unwrap();
         let flows = [flow(), flow()];
         assert!(pool.reserved() <= 12 * MIB);
         drop(flows);
@@ -184,7 +195,7 @@ mod tests {
     #[test]
     fn a_stream_that_ends_gives_its_share_back() {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(256 * MIB));
-        let flow = FlowControl::reserve(3, 1, 256 * MIB, &LIMITS, &pool).unwrap();
+        let flow = FlowControl::reserve(Window::Wide, 3, 1, 256 * MIB, &LIMITS, &pool).unwrap();
         let reserved = pool.reserved();
         let shares: Vec<_> = (0..3).map(|_| flow.take_share().unwrap()).collect();
         assert_eq!(pool.reserved(), reserved);

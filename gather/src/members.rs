@@ -19,6 +19,7 @@ use datafusion::physical_plan::{
 use futures::TryStreamExt;
 use parking_lot::Mutex;
 
+use crate::connections::Window;
 use crate::flow::FlowControl;
 use crate::merge::GatherSource;
 use crate::merged_streams::MergedStreams;
@@ -64,7 +65,14 @@ impl Members {
             return Ok(Arc::clone(made));
         }
         let (streams, limits) = (self.targets.len(), &self.spec.limits);
-        let flow = FlowControl::reserve(streams, 1, self.memory, limits, task.memory_pool())?;
+        let flow = FlowControl::reserve(
+            Window::Wide,
+            streams,
+            1,
+            self.memory,
+            limits,
+            task.memory_pool(),
+        )?;
         let request = Arc::new(self.spec.clone().with_flow(flow));
         *cached = Some(Arc::clone(&request));
         Ok(request)

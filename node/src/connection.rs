@@ -20,6 +20,7 @@ use tonic::transport::server::Connected;
 use tower::Service;
 
 use crate::any_service::AnyService;
+use crate::fair_reads::FairReads;
 use crate::gate::{Gate, admit_request};
 use crate::in_process::InProcessNodes;
 use crate::limited_connection::LimitedConnection;
@@ -159,7 +160,10 @@ impl ConnectionServer {
                 }
             };
             let service = service_fn(move |request| answer(kind, request));
-            let stream = TokioIo::new(LimitedConnection::new(stream, connection_calls));
+            let stream = TokioIo::new(LimitedConnection::new(
+                FairReads::new(stream),
+                connection_calls,
+            ));
             let connection = http2.serve_connection(stream, service);
             let mut connection = pin!(connection);
             let silent = wait_if_silent(&has_calls);

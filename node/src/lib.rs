@@ -25,6 +25,8 @@ pub mod disk;
 pub mod disk_space;
 /// Writes and reads files that survive a crash.
 pub mod durable;
+/// Keeps the reads of a connection from delaying its writes.
+mod fair_reads;
 /// Lets a server implement only the calls of Flight that it serves.
 pub mod flight;
 /// Decides from the headers of a call whether it is let in, before the rest of it is read.

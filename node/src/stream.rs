@@ -9,17 +9,23 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
+use crate::fair_reads::FairReads;
+
 /// The bytes of a connection.
 #[derive(Debug)]
-pub(crate) struct NodeStream(TokioIo<Either<TcpStream, Box<TlsStream<TcpStream>>>>);
+pub(crate) struct NodeStream(TokioIo<FairReads<Either<TcpStream, Box<TlsStream<TcpStream>>>>>);
 
 impl NodeStream {
     pub(crate) fn plain(stream: TokioIo<TcpStream>) -> Self {
-        Self(TokioIo::new(Either::Left(stream.into_inner())))
+        Self::new(Either::Left(stream.into_inner()))
     }
 
     pub(crate) fn secured(stream: TlsStream<TcpStream>) -> Self {
-        Self(TokioIo::new(Either::Right(Box::new(stream))))
+        Self::new(Either::Right(Box::new(stream)))
+    }
+
+    fn new(stream: Either<TcpStream, Box<TlsStream<TcpStream>>>) -> Self {
+        Self(TokioIo::new(FairReads::new(stream)))
     }
 }
 

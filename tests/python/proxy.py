@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 _HOST = "127.0.0.1"
@@ -24,6 +25,7 @@ class Proxy:
         self._up = _Flow(self._changed)
         self._down = _Flow(self._changed)
         self._open: set[socket.socket] = set()
+        self._busy_bytes: int | None = None
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -46,6 +48,12 @@ class Proxy:
         self._up.limit_to(up)
         self._down.limit_to(down)
 
+    def hold_busy_connections(self, down: int) -> None:
+        """Forwards nothing more from the server on connections that have brought more than `down` bytes. This holds
+        until the connection is cut.
+        """
+        self._busy_bytes = down
+
     @property
     def is_holding(self) -> bool:
         """Returns whether bytes have arrived that the proxy holds back."""
@@ -57,8 +65,10 @@ class Proxy:
 
     def cut(self) -> None:
         """Closes all connections. Bytes that are held back are lost."""
+        self._busy_bytes = None
         with self._changed:
             connections, self._open = self._open, set()
+            self._changed.notify_all()
         for connection in connections:
             _shut(connection)
         self._up.forget()
@@ -92,10 +102,15 @@ class Proxy:
                     self._open |= {client, server}
                 upload = threading.Thread(target=_pump, args=(client, server, self._up), daemon=True)
                 upload.start()
-                _pump(server, client, self._down)
+                _pump(server, client, self._down, self._wait_if_busy)
                 upload.join()
                 with self._changed:
                     self._open -= {client, server}
+
+    def _wait_if_busy(self, server: socket.socket, forwarded: int) -> None:
+        with self._changed:
+            while self._busy_bytes is not None and forwarded > self._busy_bytes and server in self._open:
+                self._changed.wait()
 
 
 class _Flow:
@@ -141,10 +156,20 @@ class _Flow:
         return True
 
 
-def _pump(source: socket.socket, to: socket.socket, flow: _Flow) -> None:
+def _pump(
+    source: socket.socket,
+    to: socket.socket,
+    flow: _Flow,
+    before: Callable[[socket.socket, int], None] = lambda _source, _forwarded: None,
+) -> None:
+    """Forwards all bytes of a connection. `before` is called before each chunk, with the bytes forwarded so far."""
+    forwarded = 0
     with suppress(OSError):
-        while (chunk := source.recv(_CHUNK)) and flow.send(chunk, to):
-            pass
+        while chunk := source.recv(_CHUNK):
+            before(source, forwarded)
+            if not flow.send(chunk, to):
+                break
+            forwarded += len(chunk)
     # HTTP/2 has no half-open connections, so the end of one side closes both.
     _shut(source)
     _shut(to)

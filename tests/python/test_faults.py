@@ -688,6 +688,22 @@ def test_a_write_whose_client_gives_up_at_any_moment_is_there_whole_or_not_at_al
     assert len(attempts) >= 3
 
 
+def test_rows_of_a_key_do_not_wait_behind_those_of_a_scan(processes: Processes) -> None:
+    proxy = processes.add_worker(proxied=True).proxy
+    processes.sql("CREATE TABLE nests (id BIGINT, twigs VARCHAR) WITH (shard_key = 'id', shards = 8)")
+    processes.sql(
+        "INSERT INTO nests SELECT value, repeat(md5(value::varchar), 10) FROM generate_series(1, 10000) g(value)"
+    )
+    before = proxy.downloaded
+    assert len(processes.sql("SELECT * FROM nests")) == 10_000
+    scanned_bytes = proxy.downloaded - before
+    # The connection of the scan stops, as if large results were in front of everything on it.
+    proxy.hold_busy_connections(down=scanned_bytes // 2)
+    for key in (1, 5_000):
+        with within():
+            assert len(processes.sql(f"SELECT * FROM nests WHERE id = {key}")) == 1
+
+
 def test_a_load_into_a_worker_that_takes_no_rows_is_given_up(tmp_path: Path) -> None:
     with Loading(tmp_path, {"VOLARY_GATEWAY__LOAD__IDLE_TIMEOUT": "1s"}) as processes:
         worker = processes.add_worker(proxied=True)

@@ -133,7 +133,7 @@ fn written(shard: u32, rows: u32) -> WriteResult {
             },
             ColumnWritten::default(),
         ],
-        bounds: ipc::batches_to_bytes(&batch.schema(), &[batch.clone()]).unwrap(),
+        bounds: ipc::batches_to_bytes(&batch.schema(), std::slice::from_ref(&batch)).unwrap(),
     }
 }
 

@@ -110,7 +110,7 @@ impl Cluster {
                 sealer.clone(),
                 io,
             )
-            .with_in_process(in_process),
+            .with_in_process(in_process.as_ref()),
             known_fragments: KnownFragments::new(),
             gather_totals: GatherTotals::default(),
             membership_sealer: Sealer::new(membership_key),

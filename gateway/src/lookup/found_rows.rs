@@ -1,4 +1,5 @@
 use std::hash::Hash;
+use std::slice;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::interleave;
@@ -53,7 +54,7 @@ impl<'a> FoundRows<'a> {
             }
             data_type => {
                 let converter = RowConverter::new(vec![SortField::new(data_type.clone())])?;
-                let convert = |array: &ArrayRef| converter.convert_columns(&[array.clone()]);
+                let convert = |array: &ArrayRef| converter.convert_columns(slice::from_ref(array));
                 let asked = convert(keys.values())?;
                 let columns = columns.into_iter().map(convert);
                 let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
@@ -192,9 +193,9 @@ mod tests {
         RecordBatch::try_from_iter([("name", names), ("k", keys)]).unwrap()
     }
 
-    fn ordered(asked: ArrayRef, key_type: DataType, found: &[&[i64]]) -> (Vec<String>, Vec<u32>) {
+    fn ordered(asked: ArrayRef, key_type: &DataType, found: &[&[i64]]) -> (Vec<String>, Vec<u32>) {
         let keys = keys(asked, key_type.clone());
-        let batches: Vec<_> = found.iter().map(|found| rows(found, &key_type)).collect();
+        let batches: Vec<_> = found.iter().map(|found| rows(found, key_type)).collect();
         let found = FoundRows::new(&keys, batches, 1).unwrap();
         let field = Field::new("name", DataType::Utf8View, true);
         let schema = Arc::new(Schema::new(vec![field]));
@@ -209,7 +210,7 @@ mod tests {
         let found: &[&[i64]] = &[&[3, 1, 3], &[], &[7, 99]];
         for key_type in [DataType::Int64, DataType::Utf8View, DataType::Int32] {
             let asked: ArrayRef = Arc::new(Int64Array::from(vec![7, 2, 3, 1, 7]));
-            let (names, positions) = ordered(asked, key_type, found);
+            let (names, positions) = ordered(asked, &key_type, found);
             assert_eq!(names, ["bird 7", "bird 3", "bird 3", "bird 1", "bird 7"]);
             assert_eq!(positions, [0, 2, 2, 3, 4]);
         }
@@ -220,7 +221,7 @@ mod tests {
         let none: ArrayRef = Arc::new(Int64Array::from(Vec::<i64>::new()));
         let two: ArrayRef = Arc::new(StringArray::from(vec!["1", "2"]));
         for asked in [none, two] {
-            let found = ordered(asked, DataType::Int64, &[]);
+            let found = ordered(asked, &DataType::Int64, &[]);
             assert_eq!(found, (vec![], vec![]));
         }
     }

@@ -226,7 +226,8 @@ fn resident_memory() -> impl FnMut() -> usize + Send {
     let mut system = System::new();
     let pid = Pid::from_u32(std::process::id());
     move || {
-        let only_memory = ProcessRefreshKind::nothing().with_memory();
+        // A process may have thousands of threads, and listing them takes milliseconds.
+        let only_memory = ProcessRefreshKind::nothing().with_memory().without_tasks();
         system.refresh_processes_specifics(ProcessesToUpdate::Some(&[pid]), false, only_memory);
         let process = system.process(pid);
         process.map_or(0, |process| {

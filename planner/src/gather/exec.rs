@@ -36,7 +36,7 @@ use volary_gather::forwarded::ForwardedStream;
 use volary_gather::merge::GatherSource;
 use volary_gather::report::StreamReports;
 use volary_gather::stream::{FromMessage, WorkerStream, worker_stream};
-use volary_gather::{MergedStreams, WorkerTarget};
+use volary_gather::{MergedStreams, Window, WorkerTarget};
 
 use super::context::QueryContext;
 use super::fragment_request::FragmentRequest;
@@ -258,10 +258,15 @@ impl GatherExec {
     ) -> Result<Vec<BoxStream<'static, volary_flight_proto::Result<T>>>> {
         let query = QueryContext::from_task(task)?;
         let tables = ScannedTables::from_fragment(self.spec().plan(), &query.tables)?;
+        // A key of a table with several shards was asked for. Its rows are few in most cases.
+        let widest = match &self.targets[..] {
+            [target] if tables.is_one_shard_of_several(target) => Window::Middle,
+            _ => Window::Wide,
+        };
         let streams = targets.iter().map(|target| {
             let (request, query) = (Arc::clone(&self.request), Arc::clone(&query));
             let (task, announced) = (Arc::clone(task), announced.cloned());
-            let request = move || Ok(request.get(&query, &task, announced.as_ref())?);
+            let request = move || Ok(request.get(&query, &task, announced.as_ref(), widest)?);
             worker_stream(request, tables.with_counts(target))
         });
         Ok(streams.collect())

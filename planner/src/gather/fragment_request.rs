@@ -4,11 +4,11 @@ use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use parking_lot::Mutex;
 use volary_exec::client_rows::CLIENT_BATCH_BYTES;
-use volary_gather::GatherRequest;
 use volary_gather::announced_schema::AnnouncedSchema;
 use volary_gather::flow::FlowControl;
 use volary_gather::report::StreamReports;
 use volary_gather::request::RequestSpec;
+use volary_gather::{GatherRequest, Window};
 
 use super::context::QueryContext;
 use super::fragment_spec::{CountedWritesSource, FilledFragment, FragmentSpec};
@@ -53,7 +53,7 @@ impl FragmentRequest {
 
     /// Returns the request. Returns `None` if no row of the fragment is needed, so that no worker
     /// is asked. `announced` is the form of the messages that a client expects, if workers encode
-    /// the messages for that client.
+    /// the messages for that client. No stream has a window that is wider than `widest`.
     ///
     /// # Errors
     /// An error if the fragment cannot be encoded; `RESOURCE_EXHAUSTED` if the memory of the query
@@ -63,6 +63,7 @@ impl FragmentRequest {
         query: &Arc<QueryContext>,
         task: &TaskContext,
         announced: Option<&AnnouncedSchema>,
+        widest: Window,
     ) -> Result<Option<Arc<GatherRequest>>> {
         let mut cached = self.cached.lock();
         if let Some(request) = cached.as_ref() {
@@ -71,7 +72,9 @@ impl FragmentRequest {
         let fragment = self.encode(query, task.session_config().batch_size())?;
         let request = match fragment {
             None => None,
-            Some(fragment) => Some(Arc::new(self.build(query, fragment, task, announced)?)),
+            Some(fragment) => Some(Arc::new(
+                self.build(query, fragment, task, announced, widest)?,
+            )),
         };
         *cached = Some(request.clone());
         Ok(request)
@@ -113,6 +116,7 @@ impl FragmentRequest {
         filled: FilledFragment,
         task: &TaskContext,
         announced: Option<&AnnouncedSchema>,
+        widest: Window,
     ) -> Result<GatherRequest> {
         let fragment = &filled.fragment;
         let mut limits = query.config.limits();
@@ -121,7 +125,7 @@ impl FragmentRequest {
         }
         let (streams, gathers) = (self.spec.stream_count(), self.spec.gather_count());
         let pool = task.memory_pool();
-        let flow = FlowControl::reserve(streams, gathers, query.memory, &limits, pool)?;
+        let flow = FlowControl::reserve(widest, streams, gathers, query.memory, &limits, pool)?;
         let (counted, as_of_us) = match filled.counted_by {
             CountedWritesSource::Query => {
                 (query.counted_writes.clone(), self.spec.as_of_us(query)?)

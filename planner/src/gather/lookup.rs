@@ -17,7 +17,7 @@ use volary_gather::flow::FlowControl;
 use volary_gather::report::StreamReports;
 use volary_gather::request::RequestSpec;
 use volary_gather::stream::worker_stream;
-use volary_gather::{WorkerStream, WorkerTarget};
+use volary_gather::{Window, WorkerStream, WorkerTarget};
 
 use super::context::QueryContext;
 use super::fragment_spec::{FragmentSpec, PreparedFragment};
@@ -162,7 +162,14 @@ impl PreparedLookup {
             let parameters = Parameters {
                 values: vec![KeySetExpr::encode_values(&asked.keys)?.into()],
             };
-            let flow = FlowControl::reserve(1, gathers, query.memory, &limits, &memory.pool)?;
+            let flow = FlowControl::reserve(
+                Window::Middle,
+                1,
+                gathers,
+                query.memory,
+                &limits,
+                &memory.pool,
+            )?;
             let spec = RequestSpec {
                 query_id: query.query_id,
                 owner: query.owner,

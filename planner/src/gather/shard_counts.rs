@@ -32,6 +32,13 @@ impl ScannedTables {
         Ok(Self(tables))
     }
 
+    /// Returns whether a target reads one shard of each scanned table, and these have several.
+    pub(super) fn is_one_shard_of_several(&self, target: &WorkerTarget) -> bool {
+        let mut scans = target.scans.iter().zip(&self.0);
+        !self.0.is_empty()
+            && scans.all(|(scan, table)| scan.shards.len() == 1 && table.shards() > 1)
+    }
+
     /// Returns the target with the catalog's tally of each shard that it reads, or with the number
     /// of rows if there is no tally.
     pub(super) fn with_counts(&self, target: &WorkerTarget) -> WorkerTarget {

@@ -54,7 +54,7 @@ pub(super) enum Output {
     /// A column of the projection's input, unchanged.
     Column(usize),
     /// Anything else.
-    Expression(PhysicalExprNode),
+    Expression(Box<PhysicalExprNode>),
 }
 
 /// The first message of an answer.
@@ -225,7 +225,7 @@ fn scan_below(plan: &PhysicalPlanNode) -> Option<ShardScan> {
 fn output(expression: &PhysicalExprNode) -> Option<Output> {
     match expression.expr_type.as_ref()? {
         ExprType::Column(column) => Some(Output::Column(column.index as usize)),
-        _ => is_plain(expression).then(|| Output::Expression(expression.clone())),
+        _ => is_plain(expression).then(|| Output::Expression(Box::new(expression.clone()))),
     }
 }
 
