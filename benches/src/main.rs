@@ -15,10 +15,10 @@ use volary_node::runtimes::OwnedRuntimes;
 /// sample.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Names of the tables to run: chunks, readers, fanout, floor, relays, point, point_load,
-    /// groups, slow_client, concurrency, observed, writes, reading_while_writing, many_inserts,
-    /// sustained_writes, wide_insert, tpch, ballista, load. Default: all tables, except those that
-    /// need a program that is not installed.
+    /// Names of the tables to run: chunks, readers, fanout, floor, relays, point, lookups,
+    /// point_load, groups, slow_client, concurrency, observed, writes, reading_while_writing,
+    /// many_inserts, sustained_writes, wide_insert, tpch, ballista, load. Default: all tables,
+    /// except those that need a program that is not installed.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Runs smaller experiments: all tables take less than a quarter of an hour.
