@@ -52,7 +52,8 @@ class Proxy:
         """Forwards nothing more from the server on connections that have brought more than `down` bytes. This holds
         until the connection is cut.
         """
-        self._busy_bytes = down
+        with self._changed:
+            self._busy_bytes = down
 
     @property
     def is_holding(self) -> bool:
@@ -65,8 +66,8 @@ class Proxy:
 
     def cut(self) -> None:
         """Closes all connections. Bytes that are held back are lost."""
-        self._busy_bytes = None
         with self._changed:
+            self._busy_bytes = None
             connections, self._open = self._open, set()
             self._changed.notify_all()
         for connection in connections:
