@@ -490,6 +490,30 @@ def test_a_gateway_that_stops_answers_what_it_has_read_and_says_so(tmp_path: Pat
             processes.gateway.running().await_end()
 
 
+def test_a_gateway_that_stops_waits_for_the_batches_that_it_commits(tmp_path: Path) -> None:
+    with Processes(tmp_path, {"VOLARY_OPERATIONS__LISTEN": "127.0.0.1:0"}) as processes:
+        worker = processes.add_worker()
+        gateway = processes.gateway.running()
+        processes.sql("CREATE TABLE nests (k BIGINT NOT NULL, name VARCHAR) WITH (shard_key = 'k', shards = 4)")
+        with flight.connect(processes.gateway.uri) as client:
+            stream = BatchStream(client, "nests", SCHEMA)
+            stream.send(1, birds(1))
+            assert outcomes([stream.note()]) == committed([1])
+            worker.running().signal(signal.SIGSTOP)
+            stream.send(2, birds(2))
+            operations = Operations(gateway.output())
+            until(lambda: operations.values()["volary_ingest_stream_bytes"] > 0, "the gateway has read the batch")
+            gateway.signal(signal.SIGTERM)
+            until(lambda: " stopping" in gateway.log(), "the gateway stops")
+            worker.running().signal(signal.SIGCONT)
+            notes, error = stream.failure()
+            assert outcomes(notes) == committed([2])
+            assert isinstance(error, flight.FlightUnavailableError)
+            assert "shutting down" in str(error)
+            gateway.await_end()
+            assert "panicked" not in gateway.log(), gateway.tail()
+
+
 # Groups
 
 

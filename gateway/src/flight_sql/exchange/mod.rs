@@ -11,6 +11,8 @@ mod annotated_stream;
 mod batch_notes;
 /// Reads batches that a client streams, and answers each of them.
 mod batch_stream;
+/// Tells streams when something other than their client ends them.
+mod endings;
 /// Reads batches of keys that a client streams, and answers each of them with the rows of its keys.
 mod lookup_stream;
 /// Defines the notes that are sent beside the rows.

@@ -4,12 +4,9 @@
 
 /// Sends answers to the client.
 mod answers;
-/// Waits for what ends a stream beside its client.
-mod ending;
 /// Keeps the order of batches, several of which are written at the same time.
 mod queue;
 
-use std::pin::pin;
 use std::time::Duration;
 
 use arrow::record_batch::RecordBatch;
@@ -25,9 +22,9 @@ use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::runtimes::{SHORT_WORK_BYTES, continue_on_cpu};
 
 use self::answers::Answers;
-use self::ending::{Ending, ending};
 use self::queue::{BatchQueue, DecidedAnswer, ReadyBatch, WantedPlace};
 use super::batch_notes::{BatchNote, OpenedNote, Outcome, message};
+use super::endings::{Ending, Endings};
 use crate::engine::ingest_stream::{EarlierBatch, IngestStream, LargePlace};
 use crate::flight_sql::FlightSql;
 use crate::flight_sql::call::ClientCall;
@@ -72,7 +69,15 @@ impl FlightSql {
             last_sequence,
             window,
         });
-        let ending = ending(&stream, &listed, self.engine.streams().stopping().clone());
+        let (ended, taken_over) = (listed.wait_for_end(), stream.wait_for_takeover());
+        let at_once = async move {
+            tokio::select! {
+                error = ended => error,
+                error = taken_over => error,
+            }
+        };
+        let stopping = self.engine.streams().stopping().clone();
+        let endings = Endings::new(at_once, stopping, "the batches that were not acknowledged");
         let runtimes = stream.runtimes().clone();
         let reader = BatchStream {
             stream,
@@ -90,7 +95,7 @@ impl FlightSql {
             rows: 0,
         };
         let reading = async move {
-            let end = match reader.run(ending).await {
+            let end = match reader.run(endings).await {
                 Ok(()) => {
                     listed.set_answered();
                     Ok(())
@@ -186,8 +191,7 @@ impl BatchStream {
     ///
     /// # Errors
     /// The error with which the stream ends.
-    async fn run(mut self, ending: impl Future<Output = Ending>) -> Result<()> {
-        let mut ending = pin!(ending);
+    async fn run(mut self, mut endings: Endings) -> Result<()> {
         let mut waiting: Option<WaitingMessage> = None;
         let mut large_place: WantedPlace = None;
         let mut idle_since = Instant::now();
@@ -215,7 +219,7 @@ impl BatchStream {
             let memory: OptionFuture<_> = memory.into();
             let event = tokio::select! {
                 biased;
-                ending = &mut ending, if may_end => Event::Ending(ending),
+                ending = endings.next(), if may_end => Event::Ending(ending),
                 () = self.answers.closed() => Event::ClientGone,
                 Some(decided) = outcome => Event::Decided(decided),
                 Some(place) = place => Event::LargePlace(place),

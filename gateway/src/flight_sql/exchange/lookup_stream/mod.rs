@@ -11,7 +11,6 @@ mod notes;
 mod queue;
 
 use std::collections::VecDeque;
-use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use arrow::record_batch::RecordBatch;
@@ -20,13 +19,12 @@ use futures::FutureExt;
 use futures::future::{self, BoxFuture, OptionFuture};
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 use tracing::Instrument;
 use volary_exec::batches::used_bytes;
 use volary_exec::client_rows::{ClientMessages, schema_message};
-use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
+use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::admission::RunPlace;
 use volary_node::deadline::Deadline;
 use volary_node::runtimes::{SHORT_WORK_BYTES, continue_on_cpu};
@@ -35,6 +33,7 @@ use self::answers::{AnswerColumns, AnswerMessage, BatchPart, refusal};
 use self::notes::OpenedNote;
 use self::queue::{LookupQueue, WaitingBatch};
 use super::batch_notes::message;
+use super::endings::{Ending, Endings};
 use crate::engine::lookup_stream::{LookedUp, LookupStream, LookupTarget};
 use crate::flight_sql::FlightSql;
 use crate::flight_sql::call::ClientCall;
@@ -85,7 +84,12 @@ impl FlightSql {
             max_keys: config.max_keys,
             window: config.window.bytes(),
         });
-        let ending = ending(&listed, self.engine.streams().stopping().clone());
+        let stopping = self.engine.streams().stopping().clone();
+        let endings = Endings::new(
+            listed.wait_for_end(),
+            stopping,
+            "the batches that were not answered",
+        );
         let runtimes = stream.runtimes().clone();
         let (sender, messages) = channel();
         let mut served = ServedStream {
@@ -106,7 +110,7 @@ impl FlightSql {
             end: None,
         };
         let serving = async move {
-            let end = match served.run(ending).await {
+            let end = match served.run(endings).await {
                 Ok(()) => {
                     served.listed.set_finished();
                     Ok(())
@@ -184,33 +188,6 @@ async fn next_message(
     }
 }
 
-/// How a stream ends if its client does not end it.
-enum Ending {
-    /// Nothing more is read. What was read is answered.
-    AfterWhatWasRead(Error),
-    /// What is not answered is given up.
-    AtOnce(Error),
-}
-
-/// Completes when something other than the client ends the stream.
-fn ending(
-    listed: &ListedStatement,
-    stopping: CancellationToken,
-) -> impl Future<Output = Ending> + Send + use<> {
-    let ended = listed.wait_for_end();
-    async move {
-        tokio::select! {
-            error = ended => Ending::AtOnce(error),
-            () = stopping.cancelled() => Ending::AfterWhatWasRead(
-                Error::unavailable(
-                    "the gateway is shutting down; connect again, and send the batches that were not answered",
-                )
-                .with_sqlstate(SqlState::AdminShutdown),
-            ),
-        }
-    }
-}
-
 /// The right of a stream to look up batches, which it shares with other statements.
 enum Turn {
     None,
@@ -263,8 +240,7 @@ impl ServedStream {
     ///
     /// # Errors
     /// The error with which the stream ends.
-    async fn run(&mut self, ending: impl Future<Output = Ending>) -> Result<()> {
-        let mut ending = pin!(ending);
+    async fn run(&mut self, mut endings: Endings) -> Result<()> {
         let mut active_at = tokio::time::Instant::now();
         loop {
             self.begin_waiting();
@@ -277,7 +253,6 @@ impl ServedStream {
                 }
             }
             let may_read = self.is_input_open && self.queue.has_room(self.window);
-            let may_end = self.end.is_none();
             let has_unsent = !self.unsent.is_empty();
             let has_running = self.queue.has_running();
             // Without a lookup that runs, only the client or others can let the stream go on.
@@ -292,7 +267,7 @@ impl ServedStream {
             let asked: OptionFuture<_> = asked.into();
             let event = tokio::select! {
                 biased;
-                ending = &mut ending, if may_end => Event::Ending(ending),
+                ending = endings.next() => Event::Ending(ending),
                 () = self.sender.closed() => Event::ClientGone,
                 permit = self.sender.reserve(), if has_unsent => match permit {
                     Ok(permit) => {
