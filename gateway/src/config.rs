@@ -153,7 +153,8 @@ pub struct Query {
     /// statement is planned again.
     pub kept_plans: MemorySize,
     /// Memory for generic plans. They are reused when a statement is repeated with other values of
-    /// its parameters. The size of a plan is estimated. With 0, every statement is planned anew.
+    /// its parameters. The size of a plan is estimated. With a size that has no room for a plan,
+    /// such as `1KiB`, every statement is planned anew.
     pub generic_plans: MemorySize,
     /// Maximum number of sessions that are kept; one user may have a quarter of them. The session
     /// that was not used for the longest time is forgotten first.
