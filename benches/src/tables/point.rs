@@ -25,12 +25,14 @@ use crate::stub::StubOptions;
 pub(super) const TABLE: BenchTable = BenchTable {
     name: "point",
     title: "Point query: WHERE key = ?, one worker of all",
-    method: "Clients ask at the same time, each on its own connection. Each client sends one question after another, each for another key. A question is a prepared statement: its parameter is bound (DoPut), it is planned (GetFlightInfo), and its row is read (DoGet). Only one of all workers has the row. The baseline is a stub in its own process that answers at once with a row of the same size: once with the same three calls, which Flight SQL needs, and once with one DoGet. The clients are in the measuring process.",
+    method: "Clients ask at the same time, each on its own connection. Each client sends one question after another, each for another key. A question is a prepared statement: its parameter is bound (DoPut), it is planned (GetFlightInfo), and its row is read (DoGet). Only one of all workers has the row. In the rows `first questions`, most questions are the first one to their worker. Before the other rows, each key was asked once. The baseline is a stub in its own process that answers at once with a row of the same size: once with the same three calls, which Flight SQL needs, and once with one DoGet. The clients are in the measuring process.",
     run: |bench| run(bench).boxed_local(),
 };
 
 const SQL: &str = "SELECT k, v, s FROM t WHERE k = ?";
 const CLIENTS: [usize; 3] = [1, 8, 64];
+/// Number of clients that ask for each key before the time is measured.
+const WARMING_CLIENTS: usize = 16;
 const ROWS_PER_WORKER: usize = 10;
 /// Size of a row: two numbers and a text.
 const ROW_BYTES: usize = 48;
@@ -51,7 +53,30 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
             coalesce_bytes: None,
         },
     )?;
+    let stub = &stubs.addresses()[0];
     let mut measured = Vec::new();
+    let first_questions = bench.size.pick(1, workers / 20, workers / 20).max(1);
+    let label = |name: &str| {
+        Label::new(format!("{name}, first questions"))
+            .with("side", name)
+            .with("clients", 1)
+            .with("workers", workers)
+    };
+    let bare = label("bare Flight SQL");
+    let volary = label("Volary").compared_with(bare.name.clone());
+    let ours = prepared_clients(1, running.address(), rows).await?;
+    let same_calls = prepared_clients(1, stub, rows).await?;
+    let candidates = vec![
+        Candidate::new(volary, Latencies::new(ours, first_questions)),
+        Candidate::new(bare, Latencies::new(same_calls, first_questions)),
+    ];
+    measured.extend(measure_in_turns(bench.turns(), candidates).await?);
+
+    let asking = prepared_clients(WARMING_CLIENTS, running.address(), rows).await?;
+    let asked = Clients::new(asking)
+        .ask(rows.div_ceil(WARMING_CLIENTS))
+        .await?;
+    asked.all_latencies_ms()?;
     for count in CLIENTS {
         let label = |name: &str| {
             Label::new(format!("{name}, clients: {count}"))
@@ -59,13 +84,9 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
                 .with("clients", count)
                 .with("workers", workers)
         };
-        let stub = &stubs.addresses()[0];
-        let (mut ours, mut same_calls, mut echoes) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..count {
-            ours.push(PreparedClient::connect(running.address(), rows).await?);
-            same_calls.push(PreparedClient::connect(stub, rows).await?);
-            echoes.push(Echo::new(stub)?);
-        }
+        let ours = prepared_clients(count, running.address(), rows).await?;
+        let same_calls = prepared_clients(count, stub, rows).await?;
+        let echoes = (0..count).map(|_| Echo::new(stub)).collect::<Result<_>>()?;
         let questions = (bench.size.pick(10, 400, 4_000) / count).max(5);
         let bare = label("bare Flight SQL");
         let volary = label("Volary").compared_with(bare.name.clone());
@@ -79,6 +100,19 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
     }
     running.shutdown()?;
     Ok(measured)
+}
+
+/// Connects this many clients to a gateway or a stub.
+async fn prepared_clients(
+    count: usize,
+    address: &str,
+    last_key: usize,
+) -> Result<Vec<PreparedClient>> {
+    let mut clients = Vec::with_capacity(count);
+    for _ in 0..count {
+        clients.push(PreparedClient::connect(address, last_key).await?);
+    }
+    Ok(clients)
 }
 
 /// Measures how long clients wait for their answers.
