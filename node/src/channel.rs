@@ -41,6 +41,12 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 /// Number of unanswered TCP probes after which a connection is given up.
 const PROBES: u32 = 2;
 const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
+/// Number of frames that a window has room for, if their size is not limited otherwise.
+const FRAMES_PER_WINDOW: u32 = 16;
+/// The smallest limit on the size of a frame that HTTP/2 allows. It is also its default.
+const MIN_FRAME_BYTES: u32 = 16 << 10;
+/// Larger frames save little more time.
+const MAX_FRAME_BYTES: u32 = 128 << 10;
 
 /// A Flight client of a node.
 pub type NodeClient = FlightServiceClient<Transport>;
@@ -142,6 +148,7 @@ impl Channels {
             .set_host(false)
             .http2_initial_stream_window_size(options.stream_window_bytes)
             .http2_initial_connection_window_size(options.connection_window_bytes)
+            .http2_max_frame_size(frame_bytes(options.stream_window_bytes))
             .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
             // While no call is open, the operating system detects that a peer is gone: pings would
             // wake both nodes for each of thousands of connections. The operating system of a node
@@ -190,6 +197,13 @@ impl Channels {
                 .max_encoding_message_size(usize::MAX),
         )
     }
+}
+
+/// Returns the size of the largest frame that a peer may send to a stream with this window, in
+/// bytes. Large frames take less time for each byte, but a frame is buffered as a whole, and what
+/// is behind it waits for its end.
+fn frame_bytes(stream_window_bytes: u32) -> u32 {
+    (stream_window_bytes / FRAMES_PER_WINDOW).clamp(MIN_FRAME_BYTES, MAX_FRAME_BYTES)
 }
 
 /// Returns a Flight client with connections of its own: see [`Channels`].

@@ -20,14 +20,14 @@ use tonic::transport::server::Connected;
 use tower::Service;
 
 use crate::any_service::AnyService;
-use crate::fair_reads::FairReads;
+use crate::fair_reads::{FairReads, ReadsInARow};
 use crate::gate::{Gate, admit_request};
 use crate::in_process::InProcessNodes;
-use crate::limited_connection::LimitedConnection;
 use crate::message_limit::MessageLimit;
 use crate::reset::fail_on_reset;
 use crate::tls::{PeerKind, ServerTls};
 use crate::unidentified_calls::UnidentifiedCalls;
+use crate::unidentified_reads::{UnidentifiedConnection, UnidentifiedReads};
 
 /// Largest size of a header list, in bytes. The default of 16 KiB is too small for large bearer
 /// tokens.
@@ -36,7 +36,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// HTTP/2 windows for the uploads of clients and gateways, in bytes. Downloads use the reader's
 /// windows. Senders that are not identified yet cannot fill these windows
-/// ([`LimitedConnection`]).
+/// ([`UnidentifiedConnection`]).
 const UPLOAD_STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 const UPLOAD_CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 /// Number of calls on one connection at the same time. Further calls wait at the client.
@@ -160,10 +160,9 @@ impl ConnectionServer {
                 }
             };
             let service = service_fn(move |request| answer(kind, request));
-            let stream = TokioIo::new(LimitedConnection::new(
-                FairReads::new(stream),
-                connection_calls,
-            ));
+            let stream = FairReads::new(stream, ReadsInARow::default());
+            let limit = UnidentifiedReads::new(connection_calls);
+            let stream = TokioIo::new(UnidentifiedConnection::new(stream, limit));
             let connection = http2.serve_connection(stream, service);
             let mut connection = pin!(connection);
             let silent = wait_if_silent(&has_calls);

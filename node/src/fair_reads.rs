@@ -3,93 +3,54 @@
 //! the reads take the whole turn of the task, again and again, and nothing is written: a call waits
 //! until the streams of earlier calls have sent all that their windows allow.
 
-use std::io::{self, IoSlice};
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use crate::limited_reads::{LimitedReads, ReadLimit};
 
 /// Number of reads in a row. It is a quarter of what tokio allows a task in one turn, so that there
 /// is room for writes, and for the reads of TLS, which may be several for one of ours.
 const MAX_READS_IN_A_ROW: u32 = 32;
+/// Number of bytes of reads in a row, beyond which there is no further read. Decoding them takes
+/// time, in which nothing is written.
+const MAX_BYTES_IN_A_ROW: usize = 512 << 10;
 
-/// A connection whose reads leave room for writes: after some reads in a row, the next one has to
-/// wait for the next turn of the task.
-#[derive(Debug)]
-pub(crate) struct FairReads<S> {
-    inner: S,
-    reads_in_a_row: u32,
+/// A connection whose reads leave room for writes.
+pub(crate) type FairReads<S> = LimitedReads<S, ReadsInARow>;
+
+/// Counts reads in a row and their bytes. Where one of them is enough, the next read has to wait
+/// for the next turn of the task.
+#[derive(Debug, Default)]
+pub(crate) struct ReadsInARow {
+    reads: u32,
+    bytes: usize,
 }
 
-impl<S: Unpin> FairReads<S> {
-    pub(crate) fn new(inner: S) -> Self {
-        Self {
-            inner,
-            reads_in_a_row: 0,
+impl ReadLimit for ReadsInARow {
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.reads < MAX_READS_IN_A_ROW && self.bytes < MAX_BYTES_IN_A_ROW {
+            return Poll::Ready(());
         }
+        *self = Self::default();
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
-    fn inner(self: Pin<&mut Self>) -> Pin<&mut S> {
-        Pin::new(&mut self.get_mut().inner)
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for FairReads<S> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let me = self.get_mut();
-        if me.reads_in_a_row >= MAX_READS_IN_A_ROW {
-            me.reads_in_a_row = 0;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let Poll::Ready(read) = Pin::new(&mut me.inner).poll_read(cx, buffer) else {
-            me.reads_in_a_row = 0;
-            return Poll::Pending;
+    fn note_read(&mut self, bytes: Option<usize>) {
+        let Some(bytes) = bytes else {
+            *self = Self::default();
+            return;
         };
-        me.reads_in_a_row += 1;
-        Poll::Ready(read)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for FairReads<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.inner().poll_write(cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.inner().poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.inner().poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.inner().poll_write_vectored(cx, slices)
+        self.reads += 1;
+        self.bytes += bytes;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::pin::Pin;
 
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, duplex};
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
@@ -108,9 +69,14 @@ mod tests {
         (near, far)
     }
 
-    /// Reads as h2 does: as long as there are bytes. Returns how many it has read.
-    fn read_all(cx: &mut Context<'_>, stream: &mut (impl AsyncRead + Unpin)) -> usize {
-        let (mut total, mut bytes) = (0, [0; 16]);
+    /// Reads as h2 does: as long as there are bytes, and at most `at_once` of them at once. Returns
+    /// how many it has read.
+    fn read_all(
+        cx: &mut Context<'_>,
+        stream: &mut (impl AsyncRead + Unpin),
+        at_once: usize,
+    ) -> usize {
+        let (mut total, mut bytes) = (0, vec![0; at_once]);
         loop {
             let mut buffer = ReadBuf::new(&mut bytes);
             match Pin::new(&mut *stream).poll_read(cx, &mut buffer) {
@@ -124,9 +90,9 @@ mod tests {
     #[tokio::test]
     async fn a_connection_writes_while_more_arrives_than_a_turn_can_read() {
         let (near, _far) = connection().await;
-        let mut near = FairReads::new(near);
+        let mut near = FairReads::new(near, ReadsInARow::default());
         let (read, written) = poll_fn(|cx| {
-            let read = read_all(cx, &mut near);
+            let read = read_all(cx, &mut near, 16);
             let written = Pin::new(&mut near).poll_write(cx, &[1]);
             Poll::Ready((read, written.map(Result::unwrap)))
         })
@@ -138,15 +104,27 @@ mod tests {
     #[tokio::test]
     async fn everything_is_read_in_several_turns() {
         let (near, _far) = connection().await;
-        let mut near = FairReads::new(near);
+        let mut near = FairReads::new(near, ReadsInARow::default());
         let mut total = 0;
         poll_fn(|cx| {
-            total += read_all(cx, &mut near);
+            total += read_all(cx, &mut near, 16);
             match total {
                 AVAILABLE_BYTES => Poll::Ready(()),
                 _ => Poll::Pending,
             }
         })
         .await;
+    }
+
+    #[tokio::test]
+    async fn large_reads_leave_a_turn_sooner() {
+        let (near, mut far) = duplex(2 * MAX_BYTES_IN_A_ROW);
+        far.write_all(&vec![7; 2 * MAX_BYTES_IN_A_ROW])
+            .await
+            .unwrap();
+        let mut near = FairReads::new(near, ReadsInARow::default());
+        let large = MAX_BYTES_IN_A_ROW / 4;
+        let read = poll_fn(|cx| Poll::Ready(read_all(cx, &mut near, large))).await;
+        assert_eq!(read, MAX_BYTES_IN_A_ROW);
     }
 }

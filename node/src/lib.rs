@@ -37,8 +37,8 @@ pub mod held_stream;
 pub mod in_process;
 /// Ends the process at named points, for tests of crashes.
 pub mod kill_point;
-/// Reads the bytes of a connection only as far as its calls allow.
-mod limited_connection;
+/// Lets something decide when the bytes of a connection are read.
+mod limited_reads;
 /// Binds the address that a node listens on.
 pub mod listener;
 /// Manages the memory and the spill space of a node's queries.
@@ -79,6 +79,8 @@ pub mod traces;
 /// Tracks the calls of a connection on which no sender is identified yet, and limits how far the
 /// connection is read ahead of them.
 pub mod unidentified_calls;
+/// Reads a connection on which no sender is identified yet only as far as its calls allow.
+mod unidentified_reads;
 /// Hands on each message of a call once it is complete.
 pub mod whole_messages;
 

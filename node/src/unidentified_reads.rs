@@ -1,37 +1,30 @@
-use std::io::{self, IoSlice};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
+use crate::limited_reads::{LimitedReads, ReadLimit};
 use crate::unidentified_calls::{MAX_UNREAD_BYTES, UnidentifiedCalls};
 
-/// A connection that is read only as far as [`UnidentifiedCalls`] allows. Writing is not limited.
+/// A connection that is read only as far as [`UnidentifiedCalls`] allows.
 ///
 /// While the connection is not read, answers to our pings do not arrive either. This pause is
 /// shorter than the time limit of a ping: the checks of passwords and the introductions that a
 /// connection waits for end within 15 seconds.
+pub(crate) type UnidentifiedConnection<S> = LimitedReads<S, UnidentifiedReads>;
+
+/// Limits the reads of a connection by the calls that are made on it.
 #[derive(Debug)]
-pub(crate) struct LimitedConnection<S> {
-    inner: S,
+pub(crate) struct UnidentifiedReads {
     calls: Arc<UnidentifiedCalls>,
     /// Number of bytes that were read since other tasks last had their turn.
     bytes_since_yield: u64,
 }
 
-impl<S: Unpin> LimitedConnection<S> {
-    /// Wraps `inner`, the connection that `calls` are made on.
-    pub(crate) fn new(inner: S, calls: Arc<UnidentifiedCalls>) -> Self {
+impl UnidentifiedReads {
+    pub(crate) fn new(calls: Arc<UnidentifiedCalls>) -> Self {
         Self {
-            inner,
             calls,
             bytes_since_yield: 0,
         }
-    }
-
-    fn inner(self: Pin<&mut Self>) -> Pin<&mut S> {
-        Pin::new(&mut self.get_mut().inner)
     }
 
     /// Completes unless it is the turn of other tasks. h2 reports calls to hyper only after it has
@@ -47,57 +40,22 @@ impl<S: Unpin> LimitedConnection<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for LimitedConnection<S> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let me = self.get_mut();
-        if me.calls.is_identified() {
-            return Pin::new(&mut me.inner).poll_read(cx, buffer);
+impl ReadLimit for UnidentifiedReads {
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.calls.is_identified() {
+            return Poll::Ready(());
         }
-        ready!(me.poll_yield(cx));
-        ready!(me.calls.poll_readable(cx));
-        let before = buffer.filled().len();
-        let Poll::Ready(read) = Pin::new(&mut me.inner).poll_read(cx, buffer) else {
-            me.bytes_since_yield = 0;
-            return Poll::Pending;
+        ready!(self.poll_yield(cx));
+        self.calls.poll_readable(cx)
+    }
+
+    fn note_read(&mut self, bytes: Option<usize>) {
+        let Some(bytes) = bytes else {
+            self.bytes_since_yield = 0;
+            return;
         };
-        let bytes = buffer.filled().len() - before;
-        me.bytes_since_yield += bytes as u64;
-        me.calls.note_received(bytes);
-        Poll::Ready(read)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedConnection<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.inner().poll_write(cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.inner().poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.inner().poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.inner().poll_write_vectored(cx, slices)
+        self.bytes_since_yield += bytes as u64;
+        self.calls.note_received(bytes);
     }
 }
 
@@ -114,15 +72,16 @@ mod tests {
     /// Returns a connection with all bytes that a client has sent at once, and the client.
     async fn sent(
         calls: &Arc<UnidentifiedCalls>,
-    ) -> (LimitedConnection<DuplexStream>, DuplexStream) {
+    ) -> (UnidentifiedConnection<DuplexStream>, DuplexStream) {
         let (ours, mut theirs) = duplex(SENT);
         theirs.write_all(&vec![7; SENT]).await.unwrap();
-        (LimitedConnection::new(ours, Arc::clone(calls)), theirs)
+        let limit = UnidentifiedReads::new(Arc::clone(calls));
+        (UnidentifiedConnection::new(ours, limit), theirs)
     }
 
     /// Reads until nothing more is available or the connection is held back. Returns the number of
     /// bytes that were read.
-    async fn read_all(stream: &mut LimitedConnection<DuplexStream>) -> usize {
+    async fn read_all(stream: &mut UnidentifiedConnection<DuplexStream>) -> usize {
         let (mut read, mut buffer, mut turns) = (0, vec![0; AT_ONCE], 0);
         while turns < 2 {
             match stream.read(&mut buffer).now_or_never() {
