@@ -141,12 +141,11 @@ def relays(results: Results) -> Figure:
 
 
 def point(results: Results) -> Figure:
-    """Draws the latency over the number of clients."""
+    """Draws the latency over the number of clients, without the first questions to workers."""
+    variants = [variant for variant in results.variants if "questions" not in variant.parameters]
     figure, all_axes = panels(2)
     for axes, metric in zip(all_axes, ("p50_ms", "p99_ms"), strict=True):
-        series = {
-            str(side): over(variants, "clients", metric) for side, variants in grouped(results.variants, "side").items()
-        }
+        series = {str(side): over(of, "clients", metric) for side, of in grouped(variants, "side").items()}
         lines(axes, series, log_y=True)
         axes.set_xlabel("clients")
         axes.set_ylabel(f"{metric.removesuffix('_ms')}, ms")

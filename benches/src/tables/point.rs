@@ -60,6 +60,7 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
         Label::new(format!("{name}, first questions"))
             .with("side", name)
             .with("clients", 1)
+            .with("questions", "first")
             .with("workers", workers)
     };
     let bare = label("bare Flight SQL");
