@@ -102,7 +102,7 @@ impl Gateway {
             catalog.clone(),
             tls.client(),
             io,
-            in_process,
+            in_process.as_ref(),
         );
         let config = Arc::new(config);
         let engine = Arc::new(Engine::new(

@@ -20,7 +20,7 @@ use tonic::transport::server::Connected;
 use tower::Service;
 
 use crate::any_service::AnyService;
-use crate::fair_reads::{FairReads, ReadsInARow};
+use crate::fair_reads::fair_reads;
 use crate::gate::{Gate, admit_request};
 use crate::in_process::InProcessNodes;
 use crate::message_limit::MessageLimit;
@@ -160,7 +160,7 @@ impl ConnectionServer {
                 }
             };
             let service = service_fn(move |request| answer(kind, request));
-            let stream = FairReads::new(stream, ReadsInARow::default());
+            let stream = fair_reads(stream);
             let limit = UnidentifiedReads::new(connection_calls);
             let stream = TokioIo::new(UnidentifiedConnection::new(stream, limit));
             let connection = http2.serve_connection(stream, service);

@@ -64,6 +64,11 @@ impl Deadline {
         self.limit
     }
 
+    /// Returns the time until the deadline. It is zero once the deadline has passed.
+    pub fn remaining(&self) -> Duration {
+        self.at.saturating_duration_since(Instant::now())
+    }
+
     /// Returns the earlier deadline: this one, or a session's `statement_timeout` that starts now.
     #[must_use]
     pub fn with_session_timeout(self, statement_timeout: Option<Duration>) -> Self {

@@ -17,27 +17,50 @@ const MAX_BYTES_IN_A_ROW: usize = 512 << 10;
 /// A connection whose reads leave room for writes.
 pub(crate) type FairReads<S> = LimitedReads<S, ReadsInARow>;
 
-/// Counts reads in a row and their bytes. Where one of them is enough, the next read has to wait
-/// for the next turn of the task.
-#[derive(Debug, Default)]
+/// Returns the connection with limits on its reads.
+pub(crate) fn fair_reads<S: Unpin>(stream: S) -> FairReads<S> {
+    let reads = ReadsInARow::at_most(MAX_READS_IN_A_ROW, MAX_BYTES_IN_A_ROW);
+    FairReads::new(stream, reads)
+}
+
+/// Limits reads in a row. At the limit, the next read has to wait for the next turn of the task.
+#[derive(Debug)]
 pub(crate) struct ReadsInARow {
     reads: u32,
     bytes: usize,
+    max_reads: u32,
+    max_bytes: usize,
+}
+
+impl ReadsInARow {
+    /// Allows reads until there were `max_reads` in a row or they have returned `max_bytes`.
+    pub(crate) fn at_most(max_reads: u32, max_bytes: usize) -> Self {
+        Self {
+            reads: 0,
+            bytes: 0,
+            max_reads,
+            max_bytes,
+        }
+    }
+
+    fn begin_row(&mut self) {
+        (self.reads, self.bytes) = (0, 0);
+    }
 }
 
 impl ReadLimit for ReadsInARow {
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.reads < MAX_READS_IN_A_ROW && self.bytes < MAX_BYTES_IN_A_ROW {
+        if self.reads < self.max_reads && self.bytes < self.max_bytes {
             return Poll::Ready(());
         }
-        *self = Self::default();
+        self.begin_row();
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
     fn note_read(&mut self, bytes: Option<usize>) {
         let Some(bytes) = bytes else {
-            *self = Self::default();
+            self.begin_row();
             return;
         };
         self.reads += 1;
@@ -90,7 +113,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_writes_while_more_arrives_than_a_turn_can_read() {
         let (near, _far) = connection().await;
-        let mut near = FairReads::new(near, ReadsInARow::default());
+        let mut near = fair_reads(near);
         let (read, written) = poll_fn(|cx| {
             let read = read_all(cx, &mut near, 16);
             let written = Pin::new(&mut near).poll_write(cx, &[1]);
@@ -104,7 +127,7 @@ mod tests {
     #[tokio::test]
     async fn everything_is_read_in_several_turns() {
         let (near, _far) = connection().await;
-        let mut near = FairReads::new(near, ReadsInARow::default());
+        let mut near = fair_reads(near);
         let mut total = 0;
         poll_fn(|cx| {
             total += read_all(cx, &mut near, 16);
@@ -122,7 +145,7 @@ mod tests {
         far.write_all(&vec![7; 2 * MAX_BYTES_IN_A_ROW])
             .await
             .unwrap();
-        let mut near = FairReads::new(near, ReadsInARow::default());
+        let mut near = fair_reads(near);
         let large = MAX_BYTES_IN_A_ROW / 4;
         let read = poll_fn(|cx| Poll::Ready(read_all(cx, &mut near, large))).await;
         assert_eq!(read, MAX_BYTES_IN_A_ROW);

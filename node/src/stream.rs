@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-use crate::fair_reads::{FairReads, ReadsInARow};
+use crate::fair_reads::{FairReads, fair_reads};
 
 /// The bytes of a connection.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl NodeStream {
     }
 
     fn new(stream: Either<TcpStream, Box<TlsStream<TcpStream>>>) -> Self {
-        Self(TokioIo::new(FairReads::new(stream, ReadsInARow::default())))
+        Self(TokioIo::new(fair_reads(stream)))
     }
 }
 

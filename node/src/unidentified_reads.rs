@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use crate::fair_reads::ReadsInARow;
 use crate::limited_reads::{LimitedReads, ReadLimit};
 use crate::unidentified_calls::{MAX_UNREAD_BYTES, UnidentifiedCalls};
 
@@ -15,28 +16,15 @@ pub(crate) type UnidentifiedConnection<S> = LimitedReads<S, UnidentifiedReads>;
 #[derive(Debug)]
 pub(crate) struct UnidentifiedReads {
     calls: Arc<UnidentifiedCalls>,
-    /// Number of bytes that were read since other tasks last had their turn.
-    bytes_since_yield: u64,
+    /// Makes pauses. h2 reports calls to hyper only after it has read all available bytes. Without
+    /// a pause, all those bytes would be in memory before the calls are known.
+    in_a_row: ReadsInARow,
 }
 
 impl UnidentifiedReads {
     pub(crate) fn new(calls: Arc<UnidentifiedCalls>) -> Self {
-        Self {
-            calls,
-            bytes_since_yield: 0,
-        }
-    }
-
-    /// Completes unless it is the turn of other tasks. h2 reports calls to hyper only after it has
-    /// read all available bytes. Without a pause, all those bytes would be in memory before the
-    /// calls are known.
-    fn poll_yield(&mut self, cx: &Context<'_>) -> Poll<()> {
-        if self.bytes_since_yield < MAX_UNREAD_BYTES {
-            return Poll::Ready(());
-        }
-        self.bytes_since_yield = 0;
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        let in_a_row = ReadsInARow::at_most(u32::MAX, MAX_UNREAD_BYTES as usize);
+        Self { calls, in_a_row }
     }
 }
 
@@ -45,17 +33,18 @@ impl ReadLimit for UnidentifiedReads {
         if self.calls.is_identified() {
             return Poll::Ready(());
         }
-        ready!(self.poll_yield(cx));
+        ready!(self.in_a_row.poll_readable(cx));
         self.calls.poll_readable(cx)
     }
 
     fn note_read(&mut self, bytes: Option<usize>) {
-        let Some(bytes) = bytes else {
-            self.bytes_since_yield = 0;
+        if self.calls.is_identified() {
             return;
-        };
-        self.bytes_since_yield += bytes as u64;
-        self.calls.note_received(bytes);
+        }
+        self.in_a_row.note_read(bytes);
+        if let Some(bytes) = bytes {
+            self.calls.note_received(bytes);
+        }
     }
 }
 

@@ -172,7 +172,7 @@ impl PreparedGather {
 }
 
 /// Returns whether a plan is one row of known values that are not large.
-fn is_constant(plan: &Arc<dyn ExecutionPlan>) -> bool {
+pub fn is_constant(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let Some(row) = plan.downcast_ref::<ProjectionExec>() else {
         return false;
     };

@@ -53,54 +53,87 @@ async fn run(bench: &Bench) -> Result<Vec<Variant>> {
             coalesce_bytes: None,
         },
     )?;
-    let stub = &stubs.addresses()[0];
-    let mut measured = Vec::new();
-    let first_questions = bench.size.pick(1, workers / 20, workers / 20).max(1);
-    let label = |name: &str| {
-        Label::new(format!("{name}, first questions"))
-            .with("side", name)
-            .with("clients", 1)
-            .with("questions", "first")
-            .with("workers", workers)
+    let sides = Sides {
+        volary: running.address(),
+        stub: &stubs.addresses()[0],
+        workers,
+        rows,
     };
-    let bare = label("bare Flight SQL");
-    let volary = label("Volary").compared_with(bare.name.clone());
-    let ours = prepared_clients(1, running.address(), rows).await?;
-    let same_calls = prepared_clients(1, stub, rows).await?;
-    let candidates = vec![
-        Candidate::new(volary, Latencies::new(ours, first_questions)),
-        Candidate::new(bare, Latencies::new(same_calls, first_questions)),
-    ];
-    measured.extend(measure_in_turns(bench.turns(), candidates).await?);
+    let mut measured = sides.first_questions(bench).await?;
+    sides.ask_for_each_key().await?;
+    for clients in CLIENTS {
+        measured.extend(sides.questions(bench, clients).await?);
+    }
+    running.shutdown()?;
+    Ok(measured)
+}
 
-    let asking = prepared_clients(WARMING_CLIENTS, running.address(), rows).await?;
-    let asked = Clients::new(asking)
-        .ask(rows.div_ceil(WARMING_CLIENTS))
-        .await?;
-    asked.all_latencies_ms()?;
-    for count in CLIENTS {
-        let label = |name: &str| {
-            Label::new(format!("{name}, clients: {count}"))
-                .with("side", name)
-                .with("clients", count)
-                .with("workers", workers)
+/// The servers that are compared.
+struct Sides<'a> {
+    /// The address of the gateway.
+    volary: &'a str,
+    /// The address of the stub.
+    stub: &'a str,
+    workers: usize,
+    /// Number of rows, which is the largest key.
+    rows: usize,
+}
+
+impl Sides<'_> {
+    fn label(&self, side: &str, clients: usize, questions: &str) -> Label {
+        Label::new(format!("{side}, {questions}"))
+            .with("side", side)
+            .with("clients", clients)
+            .with("workers", self.workers)
+    }
+
+    /// Measures questions of which most are the first one to their worker.
+    async fn first_questions(&self, bench: &Bench) -> Result<Vec<Variant>> {
+        let questions = bench
+            .size
+            .pick(1, self.workers / 20, self.workers / 20)
+            .max(1);
+        let label = |side| {
+            let label = self.label(side, 1, "first questions");
+            label.with("questions", "first")
         };
-        let ours = prepared_clients(count, running.address(), rows).await?;
-        let same_calls = prepared_clients(count, stub, rows).await?;
-        let echoes = (0..count).map(|_| Echo::new(stub)).collect::<Result<_>>()?;
-        let questions = (bench.size.pick(10, 400, 4_000) / count).max(5);
+        let bare = label("bare Flight SQL");
+        let volary = label("Volary").compared_with(bare.name.clone());
+        let ours = prepared_clients(1, self.volary, self.rows).await?;
+        let same_calls = prepared_clients(1, self.stub, self.rows).await?;
+        let candidates = vec![
+            Candidate::new(volary, Latencies::new(ours, questions)),
+            Candidate::new(bare, Latencies::new(same_calls, questions)),
+        ];
+        measure_in_turns(bench.turns(), candidates).await
+    }
+
+    async fn ask_for_each_key(&self) -> Result<()> {
+        let clients = prepared_clients(WARMING_CLIENTS, self.volary, self.rows).await?;
+        let questions = self.rows.div_ceil(WARMING_CLIENTS);
+        let answers = Clients::new(clients).ask(questions).await?;
+        answers.all_latencies_ms()?;
+        Ok(())
+    }
+
+    /// Measures the questions of this many clients to workers that were asked before.
+    async fn questions(&self, bench: &Bench, clients: usize) -> Result<Vec<Variant>> {
+        let questions = (bench.size.pick(10, 400, 4_000) / clients).max(5);
+        let label = |side| self.label(side, clients, &format!("clients: {clients}"));
         let bare = label("bare Flight SQL");
         let volary = label("Volary").compared_with(bare.name.clone());
         let echo = label("bare DoGet").compared_with(bare.name.clone());
+        let ours = prepared_clients(clients, self.volary, self.rows).await?;
+        let same_calls = prepared_clients(clients, self.stub, self.rows).await?;
+        let echoes = (0..clients).map(|_| Echo::new(self.stub));
+        let echoes = echoes.collect::<Result<_>>()?;
         let candidates = vec![
             Candidate::new(volary, Latencies::new(ours, questions)),
             Candidate::new(bare, Latencies::new(same_calls, questions)),
             Candidate::new(echo, Latencies::new(echoes, questions)),
         ];
-        measured.extend(measure_in_turns(bench.turns(), candidates).await?);
+        measure_in_turns(bench.turns(), candidates).await
     }
-    running.shutdown()?;
-    Ok(measured)
 }
 
 /// Connects this many clients to a gateway or a stub.

@@ -88,7 +88,7 @@ impl Cluster {
         catalog: Catalog,
         tls: Option<ClientTls>,
         io: Handle,
-        in_process: Option<InProcessNodes>,
+        in_process: Option<&InProcessNodes>,
     ) -> Arc<Self> {
         let secret = config.secret.as_deref();
         let membership_key = Key::from_secret(secret.unwrap_or_default());
@@ -110,7 +110,7 @@ impl Cluster {
                 sealer.clone(),
                 io,
             )
-            .with_in_process(in_process.as_ref()),
+            .with_in_process(in_process),
             known_fragments: KnownFragments::new(),
             gather_totals: GatherTotals::default(),
             membership_sealer: Sealer::new(membership_key),

@@ -342,6 +342,11 @@ impl Engine {
         }
     }
 
+    /// Returns the runtimes of the gateway.
+    pub(crate) fn runtimes(&self) -> &Runtimes {
+        &self.runtimes
+    }
+
     /// Returns the parts of the gateway that a load needs. `owner` is the number of its user.
     fn gateway_parts(&self, owner: u32) -> load::GatewayParts {
         load::GatewayParts {

@@ -9,6 +9,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result as DfResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{Stream, StreamExt};
 use tracing::Span;
@@ -25,9 +26,9 @@ use volary_gather::forwarded::ForwardedMessage;
 use volary_node::Runtimes;
 use volary_node::admission::RunPlace;
 use volary_node::held_stream::HeldStream;
-use volary_node::runtimes::CpuStream;
 use volary_node::traces;
 use volary_planner::gather::{GatherExec, QueryContext};
+use volary_planner::generic_plan::is_constant;
 
 use super::result_columns::columns_fingerprint;
 use super::session::Claimant;
@@ -210,9 +211,10 @@ impl PlannedQuery {
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if too many statements wait.
-    pub async fn start(self, progress: ProgressHandle) -> Result<CpuStream> {
+    pub async fn start(self, progress: ProgressHandle) -> Result<SendableRecordBatchStream> {
         let run_span = self.note_run_span()?;
         self.note(&progress);
+        let is_constant = is_constant(&self.plan);
         let env = self.task.runtime_env();
         let queue = &self.queue;
         let place = queue
@@ -230,9 +232,15 @@ impl PlannedQuery {
             schema: self.schema,
             traced,
         };
-        Ok(self
-            .runtimes
-            .stream_on_cpu(Box::pin(stream), READER_TIMEOUT, end))
+        let (stream, runtimes) = (Box::pin(stream), self.runtimes);
+        // Handing a known row over to the CPU runtime and back takes longer than making it.
+        Ok(if is_constant {
+            let schema = stream.schema();
+            let rows = runtimes.stream_here(stream, READER_TIMEOUT, end);
+            Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+        } else {
+            Box::pin(runtimes.stream_on_cpu(stream, READER_TIMEOUT, end))
+        })
     }
 }
 

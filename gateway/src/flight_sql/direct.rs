@@ -168,7 +168,13 @@ impl FlightSql {
             .and_then(|query| query.into_part(part))
             .map_err(|error| with_query_id(error, id))
             .inspect_err(|error| listed.set_failed(error))?;
-        Ok(open_stream(listed, query, profile, deadline))
+        Ok(open_stream(
+            listed,
+            query,
+            profile,
+            deadline,
+            &self.stream_timers,
+        ))
     }
 
     /// Answers a worker that asks who a client is, whether the client may redeem a ticket, and what

@@ -57,6 +57,8 @@ mod ingest;
 mod joined_messages;
 /// Defines the columns of the key listings.
 mod keys;
+/// Starts the timers of streams that are not short.
+mod late_timers;
 /// Handles ListFlights, which lists each table as a flight with a path descriptor.
 mod list;
 /// Reads requests for the rows of keys.
@@ -112,6 +114,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::login::Login;
 pub use client_gate::ClientGate;
+use late_timers::LateTimers;
 use poll::PolledQueries;
 pub(crate) use sessions::SessionCount;
 use sessions::Sessions;
@@ -129,6 +132,7 @@ pub struct FlightSql {
     sessions: Sessions,
     tickets: Tickets,
     polled_queries: Arc<PolledQueries>,
+    stream_timers: LateTimers,
     login: Arc<Login>,
 }
 
@@ -142,6 +146,7 @@ impl FlightSql {
         login: Arc<Login>,
     ) -> Self {
         Self {
+            stream_timers: LateTimers::new(engine.runtimes().io()),
             engine,
             cluster,
             sessions: Sessions::new(&config.query),

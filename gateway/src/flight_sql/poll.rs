@@ -289,7 +289,7 @@ impl FlightSql {
         let issuer = call.issuer_of_ticket(&ticket.trace);
         let listed = self.engine.statements().add(id, issuer, &ticket.sql);
         let access = Arc::clone(&query.access);
-        let messages = open_stream(listed, query, call.profile, deadline);
+        let messages = open_stream(listed, query, call.profile, deadline, &self.stream_timers);
         self.polled_queries.start(id, access, messages);
         Ok(Some(id))
     }

@@ -15,6 +15,7 @@ use volary_node::traces;
 
 use super::call::ClientCall;
 use super::direct_option::DirectResults;
+use super::late_timers::LateTimers;
 use super::stream::{query_messages, with_query_id};
 use super::ticket_reads::{put_reads, reads_of, session_of};
 use super::tickets::is_direct;
@@ -222,7 +223,13 @@ impl FlightSql {
                     .inspect_err(|error| listed.set_failed(error))?
             }
         };
-        Ok(open_stream(listed, query, profile, deadline))
+        Ok(open_stream(
+            listed,
+            query,
+            profile,
+            deadline,
+            &self.stream_timers,
+        ))
     }
 
     /// Takes the plan of a query that the caller has planned. Returns `None` if there is no plan,
@@ -312,10 +319,11 @@ pub(super) fn open_stream(
     query: PlannedQuery,
     profile: TypeProfile,
     deadline: Deadline,
+    timers: &LateTimers,
 ) -> ClientMessages {
     let queue = query.queue().clone();
     let messages = query_messages(query, profile, listed.progress());
-    watch_stream(listed, messages, deadline, queue)
+    watch_stream(listed, messages, deadline, queue, timers)
 }
 
 /// Returns the schema of the answer to a statement without rows that was sent as a query. The

@@ -11,18 +11,21 @@ use arrow_flight::FlightData;
 use futures::stream::{Stream, StreamExt};
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
-use tokio::task::JoinHandle;
 use tonic::Status;
 use tracing::Span;
 use volary_exec::client_rows::ClientMessages;
 use volary_flight_proto::{Error, ErrorCode};
 
+use super::late_timers::{DELAY, LateTimer, LateTimers};
 use crate::engine::StatementQueue;
 use crate::statements::ListedStatement;
 use volary_node::deadline::Deadline;
 
 /// Interval at which it is checked whether a client takes rows.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time before a deadline within which the timer of a stream is started without a delay.
+const NEAR_DEADLINE: Duration = DELAY.saturating_mul(10);
 
 /// Returns the stream of a statement's messages. The stream ends at the deadline, when the
 /// statement is ended, or when its client takes no rows for too long. `queue` says how long that
@@ -32,6 +35,7 @@ pub(super) fn watch_stream(
     messages: ClientMessages,
     deadline: Deadline,
     queue: StatementQueue,
+    timers: &LateTimers,
 ) -> ClientMessages {
     let slot = Arc::new(Slot {
         state: Mutex::new(State::Open(messages)),
@@ -42,7 +46,7 @@ pub(super) fn watch_stream(
     let span = tracing::info_span!("stream", query_id = %id);
     listed.begin_trace(&span);
     let (weak_slot, ending) = (Arc::downgrade(&slot), listed.wait_for_end());
-    let timer = tokio::spawn(async move {
+    let timer = timers.add(async move {
         let error = tokio::select! {
             error = deadline.wait_expired() => error.at(format_args!("query {id}")),
             error = wait_until_unread(&weak_slot, &queue) => error.at(format_args!("query {id}")),
@@ -52,10 +56,13 @@ pub(super) fn watch_stream(
             slot.end(error);
         }
     });
+    if deadline.remaining() < NEAR_DEADLINE {
+        timer.start();
+    }
     WatchedStream {
         listed,
         slot,
-        timer,
+        _timer: timer,
         span,
         started: Instant::now(),
         bytes: 0,
@@ -119,7 +126,8 @@ impl std::fmt::Debug for Slot {
 struct WatchedStream {
     listed: ListedStatement,
     slot: Arc<Slot>,
-    timer: JoinHandle<()>,
+    /// Ends the stream. Dropping this ends the timer.
+    _timer: LateTimer,
     span: Span,
     started: Instant,
     bytes: usize,
@@ -165,7 +173,6 @@ impl Stream for WatchedStream {
 
 impl Drop for WatchedStream {
     fn drop(&mut self) {
-        self.timer.abort();
         let _entered = self.span.enter();
         let complete = !matches!(*self.slot.state.lock(), State::Open(_));
         tracing::debug!(bytes = self.bytes, elapsed = ?self.started.elapsed(), complete, "the stream has ended");
@@ -175,6 +182,7 @@ impl Drop for WatchedStream {
 #[cfg(test)]
 mod tests {
     use futures::stream;
+    use tokio::runtime::Handle;
     use tonic::Code;
     use tonic::metadata::MetadataMap;
     use volary_catalog::access::Rights;
@@ -218,7 +226,8 @@ mod tests {
         let (statements, guard) = (Arc::new(Statements::new(10)), Arc::new(()));
         let deadline = within(Duration::from_millis(10));
         let listed = listed(&statements, QueryId::new());
-        let mut watched = watch_stream(listed, endless(guard.clone()), deadline, gate());
+        let timers = LateTimers::new(&Handle::current());
+        let mut watched = watch_stream(listed, endless(guard.clone()), deadline, gate(), &timers);
         while Arc::strong_count(&guard) > 1 {
             tokio::task::yield_now().await;
         }
@@ -232,7 +241,8 @@ mod tests {
         let (statements, id, guard) = (Arc::new(Statements::new(10)), QueryId::new(), Arc::new(()));
         let deadline = within(Duration::from_secs(60));
         let listed = listed(&statements, id);
-        let mut watched = watch_stream(listed, endless(guard.clone()), deadline, gate());
+        let timers = LateTimers::new(&Handle::current());
+        let mut watched = watch_stream(listed, endless(guard.clone()), deadline, gate(), &timers);
         assert!(watched.next().await.unwrap().is_ok());
         assert!(statements.end_by(&Rights::of_open_cluster("kea"), id, "KILL has ended it"));
         while Arc::strong_count(&guard) > 1 {
@@ -255,6 +265,7 @@ mod tests {
             endless(guard.clone()),
             deadline,
             gate(),
+            &LateTimers::new(&Handle::current()),
         ));
         assert_eq!(Arc::strong_count(&guard), 1);
         assert!(statements.all(&Rights::of_open_cluster("kea")).is_empty());

@@ -65,16 +65,17 @@ impl Template {
         let mut rest = literals.iter().enumerate().peekable();
         for (number, token) in tokens.iter().enumerate() {
             let text = position.text_between(token.span.start, token.span.end)?;
-            match rest.peek() {
-                Some((index, literal)) if literal.first <= number => {
-                    if literal.last == number {
-                        template.push_str(&format!("${}", index + 1));
-                        rest.next();
-                    }
+            if let Some((index, literal)) = rest.peek()
+                && literal.first <= number
+            {
+                if literal.last == number {
+                    template.push_str(&format!("${}", index + 1));
+                    rest.next();
                 }
-                _ if is_meant(token) => template.push_str(text),
-                _ if !template.ends_with(' ') => template.push(' '),
-                _ => {}
+            } else if is_meant(token) {
+                template.push_str(text);
+            } else if !template.ends_with(' ') {
+                template.push(' ');
             }
         }
         let columns = literals.into_iter().enumerate();

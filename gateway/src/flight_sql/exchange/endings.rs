@@ -16,8 +16,7 @@ pub(super) enum Ending {
 /// because the gateway shuts down, can still be ended at once.
 pub(super) struct Endings {
     at_once: Fuse<BoxFuture<'static, Error>>,
-    stopping: CancellationToken,
-    has_told_of_stop: bool,
+    stopping: Fuse<BoxFuture<'static, ()>>,
     /// The batches that a client has to send again, as a message names them.
     unanswered: &'static str,
 }
@@ -32,8 +31,7 @@ impl Endings {
     ) -> Self {
         Self {
             at_once: at_once.boxed().fuse(),
-            stopping,
-            has_told_of_stop: false,
+            stopping: stopping.cancelled_owned().boxed().fuse(),
             unanswered,
         }
     }
@@ -44,8 +42,7 @@ impl Endings {
         tokio::select! {
             biased;
             error = &mut self.at_once => Ending::AtOnce(error),
-            () = self.stopping.cancelled(), if !self.has_told_of_stop => {
-                self.has_told_of_stop = true;
+            () = &mut self.stopping => {
                 let error = Error::unavailable(format!(
                     "the gateway is shutting down; connect again, and send {}",
                     self.unanswered

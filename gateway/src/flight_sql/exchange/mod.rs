@@ -181,7 +181,7 @@ impl FlightSql {
                 let deadline = call
                     .deadline
                     .with_session_timeout(call.session.engine.statement_timeout());
-                let rows = open_stream(listed, *query, call.profile, deadline);
+                let rows = open_stream(listed, *query, call.profile, deadline, &self.stream_timers);
                 return Ok(AnnotatedStream::new(begin, rows, id, noted, progress).boxed());
             }
             StatementAnswer::Rows(rows) => batch_messages(rows),
