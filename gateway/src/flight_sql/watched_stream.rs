@@ -37,15 +37,16 @@ pub(super) fn watch_stream(
     queue: StatementQueue,
     timers: &LateTimers,
 ) -> ClientMessages {
-    let slot = Arc::new(Slot {
-        state: Mutex::new(State::Open(messages)),
-        unread_since: Mutex::new(None),
-        reader: AtomicWaker::new(),
-    });
     let id = listed.id();
     let span = tracing::info_span!("stream", query_id = %id);
     listed.begin_trace(&span);
-    let (weak_slot, ending) = (Arc::downgrade(&slot), listed.wait_for_end());
+    let ending = listed.wait_for_end();
+    let slot = Arc::new(Slot {
+        state: Mutex::new(State::Open(messages, listed)),
+        unread_since: Mutex::new(None),
+        reader: AtomicWaker::new(),
+    });
+    let weak_slot = Arc::downgrade(&slot);
     let timer = timers.add(async move {
         let error = tokio::select! {
             error = deadline.wait_expired() => error.at(format_args!("query {id}")),
@@ -60,7 +61,6 @@ pub(super) fn watch_stream(
         timer.start();
     }
     WatchedStream {
-        listed,
         slot,
         _timer: timer,
         span,
@@ -100,7 +100,8 @@ async fn wait_until_unread(slot: &Weak<Slot>, queue: &StatementQueue) -> Error {
 }
 
 enum State {
-    Open(ClientMessages),
+    /// The statement is listed for as long as it runs, also if its client does not read on.
+    Open(ClientMessages, ListedStatement),
     Failed(Error),
     Done,
 }
@@ -109,7 +110,8 @@ impl Slot {
     /// Drops the query. The reader receives the error.
     fn end(&self, error: Error) {
         let mut state = self.state.lock();
-        if matches!(*state, State::Open(_)) {
+        if let State::Open(_, listed) = &*state {
+            listed.set_failed(&error);
             *state = State::Failed(error);
             self.reader.wake();
         }
@@ -124,7 +126,6 @@ impl std::fmt::Debug for Slot {
 
 /// The stream that the client reads.
 struct WatchedStream {
-    listed: ListedStatement,
     slot: Arc<Slot>,
     /// Ends the stream. Dropping this ends the timer.
     _timer: LateTimer,
@@ -143,29 +144,31 @@ impl Stream for WatchedStream {
         *watched.slot.unread_since.lock() = None;
         let mut state = watched.slot.state.lock();
         let polled = match &mut *state {
-            State::Open(messages) => messages.poll_next_unpin(cx),
-            State::Failed(_) => match std::mem::replace(&mut *state, State::Done) {
+            State::Open(messages, listed) => {
+                let polled = messages.poll_next_unpin(cx);
+                match &polled {
+                    Poll::Ready(Some(Ok(message))) => {
+                        *watched.slot.unread_since.lock() = Some(tokio::time::Instant::now());
+                        watched.bytes += message.data_body.len();
+                        listed.add_sent_bytes(message.data_body.len());
+                        return polled;
+                    }
+                    Poll::Ready(Some(Err(status))) => {
+                        listed.set_failed(&Error::from(status.clone()));
+                    }
+                    Poll::Ready(None) => listed.set_finished(),
+                    Poll::Pending => return polled,
+                }
+                polled
+            }
+            State::Failed(_) | State::Done => match std::mem::replace(&mut *state, State::Done) {
                 State::Failed(error) => Poll::Ready(Some(Err(error.into()))),
-                State::Open(_) | State::Done => Poll::Ready(None),
+                State::Open(..) | State::Done => Poll::Ready(None),
             },
-            State::Done => Poll::Ready(None),
         };
-        match &polled {
-            Poll::Ready(Some(Ok(message))) => {
-                *watched.slot.unread_since.lock() = Some(tokio::time::Instant::now());
-                watched.bytes += message.data_body.len();
-                watched.listed.add_sent_bytes(message.data_body.len());
-            }
-            Poll::Ready(Some(Err(status))) => {
-                *state = State::Done;
-                watched.listed.set_failed(&Error::from(status.clone()));
-                tracing::info!(code = ?status.code(), error = status.message(), "the query has failed");
-            }
-            Poll::Ready(None) => {
-                *state = State::Done;
-                watched.listed.set_finished();
-            }
-            Poll::Pending => {}
+        *state = State::Done;
+        if let Poll::Ready(Some(Err(status))) = &polled {
+            tracing::info!(code = ?status.code(), error = status.message(), "the query has failed");
         }
         polled
     }
@@ -174,7 +177,7 @@ impl Stream for WatchedStream {
 impl Drop for WatchedStream {
     fn drop(&mut self) {
         let _entered = self.span.enter();
-        let complete = !matches!(*self.slot.state.lock(), State::Open(_));
+        let complete = !matches!(*self.slot.state.lock(), State::Open(..));
         tracing::debug!(bytes = self.bytes, elapsed = ?self.started.elapsed(), complete, "the stream has ended");
     }
 }
@@ -248,10 +251,10 @@ mod tests {
         while Arc::strong_count(&guard) > 1 {
             tokio::task::yield_now().await;
         }
+        assert!(statements.all(&Rights::of_open_cluster("kea")).is_empty());
         let status = watched.next().await.unwrap().unwrap_err();
         assert_eq!(status.code(), Code::Cancelled);
         assert!(status.message().contains(&id.to_string()));
-        drop(watched);
         assert!(!statements.end_by(&Rights::of_open_cluster("kea"), id, "again"));
     }
 

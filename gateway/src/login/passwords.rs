@@ -41,6 +41,7 @@ pub struct Passwords {
     check_turns: Admission,
     /// Turns to hash new passwords.
     hash_turns: Admission,
+    max_wait: Duration,
     /// Keyed hashes of pairs of a user and a password that was right.
     verified: Cache<[u8; 32], ()>,
     key: Key,
@@ -70,6 +71,7 @@ impl Passwords {
             check_turns: Admission::new("passwords", MAX_CONCURRENT_CHECKS, MAX_WAITING)
                 .with_max_waiting_per_session(MAX_WAITING_PER_ADDRESS),
             hash_turns: Admission::new("new passwords", 1, MAX_WAITING),
+            max_wait: MAX_WAIT,
             verified: Cache::builder()
                 .max_capacity(MAX_VERIFIED)
                 .time_to_live(VERIFIED_FOR)
@@ -145,7 +147,7 @@ impl Passwords {
         address: Option<IpAddr>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
-        let turn = tokio::time::timeout(MAX_WAIT, turns.enter_session(&address)).await;
+        let turn = tokio::time::timeout(self.max_wait, turns.enter_session(&address)).await;
         let turn = turn.ok().and_then(Result::ok).ok_or_else(|| {
             Error::new(
                 ErrorCode::ResourceExhausted,
@@ -210,7 +212,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_flood_from_one_address_tells_nothing_of_names_and_delays_nobody_elsewhere() {
-        let passwords = Passwords::new().unwrap();
+        let mut passwords = Passwords::new().unwrap();
+        passwords.max_wait = Duration::MAX;
         let kea = user(Some(passwords.hash("correct horse").await.unwrap()), 1);
         let checks = MAX_CONCURRENT_CHECKS + MAX_WAITING_PER_ADDRESS + 4;
         let here = Some(IpAddr::from([127, 0, 0, 1]));
@@ -228,6 +231,16 @@ mod tests {
             let error = refused.as_ref().unwrap_err();
             assert_eq!(error.code(), ErrorCode::ResourceExhausted);
         }
+    }
+
+    #[tokio::test]
+    async fn a_password_does_not_wait_for_ever() {
+        let mut passwords = Passwords::new().unwrap();
+        passwords.max_wait = Duration::from_millis(1);
+        let turns = (0..MAX_CONCURRENT_CHECKS).map(|_| passwords.check_turns.enter_session(&""));
+        let _all_turns = join_all(turns).await;
+        let error = passwords.verify(None, "guessed", None).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::ResourceExhausted);
     }
 
     #[test]
