@@ -30,7 +30,7 @@ use volary_flight_proto::{Result, ipc};
 use super::auth::{self, AUTHORIZATION};
 use super::call::{ClientCall, header_value};
 use super::sessions::SessionToken;
-use super::statement::{bind_ticket, open_stream, take_profile, take_session};
+use super::statement::{bind_ticket, take_profile, take_session};
 use super::stream::with_query_id;
 use super::ticket_reads::{reads_of, session_of};
 use super::{FlightSql, arrow_error};
@@ -168,13 +168,7 @@ impl FlightSql {
             .and_then(|query| query.into_part(part))
             .map_err(|error| with_query_id(error, id))
             .inspect_err(|error| listed.set_failed(error))?;
-        Ok(open_stream(
-            listed,
-            query,
-            profile,
-            deadline,
-            &self.stream_timers,
-        ))
+        Ok(self.open_stream(listed, query, profile, deadline))
     }
 
     /// Answers a worker that asks who a client is, whether the client may redeem a ticket, and what

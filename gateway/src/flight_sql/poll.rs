@@ -25,7 +25,6 @@ use super::FlightSql;
 use super::actions::decode_body;
 use super::call::ClientCall;
 use super::command::parse_any;
-use super::statement::open_stream;
 use crate::statements::{MAX_POLLED, WorkerStatistics};
 use volary_exec::client_rows::ClientMessages;
 use volary_node::deadline::Deadline;
@@ -289,7 +288,7 @@ impl FlightSql {
         let issuer = call.issuer_of_ticket(&ticket.trace);
         let listed = self.engine.statements().add(id, issuer, &ticket.sql);
         let access = Arc::clone(&query.access);
-        let messages = open_stream(listed, query, call.profile, deadline, &self.stream_timers);
+        let messages = self.open_stream(listed, query, call.profile, deadline);
         self.polled_queries.start(id, access, messages);
         Ok(Some(id))
     }

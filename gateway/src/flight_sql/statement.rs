@@ -15,7 +15,6 @@ use volary_node::traces;
 
 use super::call::ClientCall;
 use super::direct_option::DirectResults;
-use super::late_timers::LateTimers;
 use super::stream::{query_messages, with_query_id};
 use super::ticket_reads::{put_reads, reads_of, session_of};
 use super::tickets::is_direct;
@@ -223,13 +222,20 @@ impl FlightSql {
                     .inspect_err(|error| listed.set_failed(error))?
             }
         };
-        Ok(open_stream(
-            listed,
-            query,
-            profile,
-            deadline,
-            &self.stream_timers,
-        ))
+        Ok(self.open_stream(listed, query, profile, deadline))
+    }
+
+    /// Returns the stream of a query's rows, which ends at the deadline.
+    pub(super) fn open_stream(
+        &self,
+        listed: ListedStatement,
+        query: PlannedQuery,
+        profile: TypeProfile,
+        deadline: Deadline,
+    ) -> ClientMessages {
+        let queue = query.queue().clone();
+        let messages = query_messages(query, profile, listed.progress());
+        watch_stream(listed, messages, deadline, queue, &self.stream_timers)
     }
 
     /// Takes the plan of a query that the caller has planned. Returns `None` if there is no plan,
@@ -311,19 +317,6 @@ pub(super) fn take_session(call: &ClientCall, ticket: &mut QueryTicket) -> Sessi
     session
         .with_caller(call.session.engine.caller())
         .with_temporary_session(session_of(ticket))
-}
-
-/// Returns the stream of a query's rows, which ends at the deadline.
-pub(super) fn open_stream(
-    listed: ListedStatement,
-    query: PlannedQuery,
-    profile: TypeProfile,
-    deadline: Deadline,
-    timers: &LateTimers,
-) -> ClientMessages {
-    let queue = query.queue().clone();
-    let messages = query_messages(query, profile, listed.progress());
-    watch_stream(listed, messages, deadline, queue, timers)
 }
 
 /// Returns the schema of the answer to a statement without rows that was sent as a query. The

@@ -40,7 +40,7 @@ use super::descriptor::DescribedRequest;
 use super::direct_option::DirectResults;
 use super::ingest::{self, StreamRequest};
 use super::lookup;
-use super::statement::{ClientStatement, batch_to_bytes, open_stream, query_ticket, record_count};
+use super::statement::{ClientStatement, batch_to_bytes, query_ticket, record_count};
 use super::stream::with_query_id;
 use super::update::AppliedRows;
 use super::upload::{AnnotatedBatches, BoundParameters, UploadedBatches};
@@ -181,7 +181,7 @@ impl FlightSql {
                 let deadline = call
                     .deadline
                     .with_session_timeout(call.session.engine.statement_timeout());
-                let rows = open_stream(listed, *query, call.profile, deadline, &self.stream_timers);
+                let rows = self.open_stream(listed, *query, call.profile, deadline);
                 return Ok(AnnotatedStream::new(begin, rows, id, noted, progress).boxed());
             }
             StatementAnswer::Rows(rows) => batch_messages(rows),
