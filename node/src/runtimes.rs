@@ -4,7 +4,7 @@ use std::time::Duration;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use futures::Stream;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
 pub use cpu_stream::{CpuItems, CpuStream};
@@ -240,8 +240,8 @@ async fn run_on<T: Send + 'static>(
     runtime: &Handle,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
-    let mut task = AbortOnDrop(runtime.spawn(work));
-    (&mut task.0).await.unwrap_or_else(|source| {
+    let task = AbortOnDropHandle::new(runtime.spawn(work));
+    task.await.unwrap_or_else(|source| {
         Err(if source.is_cancelled() {
             Error::new(ErrorCode::Cancelled, "the node is shutting down")
                 .with_sqlstate(SqlState::AdminShutdown)
@@ -249,16 +249,6 @@ async fn run_on<T: Send + 'static>(
             Error::with_source(ErrorCode::Internal, "a task panicked", source)
         })
     })
-}
-
-/// Aborts a task when it is dropped.
-#[derive(Debug)]
-struct AbortOnDrop<T>(JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio_util::task::AbortOnDropHandle;
 
 /// Time after which the timers are started that are still needed.
 pub(super) const DELAY: Duration = Duration::from_millis(20);
@@ -19,7 +19,7 @@ pub(super) const DELAY: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct LateTimers {
     new: Arc<NewTimers>,
-    starting: JoinHandle<()>,
+    _starting: AbortOnDropHandle<()>,
 }
 
 /// A timer that is started [`DELAY`] after its creation. Dropping this ends it.
@@ -36,8 +36,8 @@ struct NewTimers {
 #[derive(Default)]
 struct TimerState {
     /// The timer, until it is started.
-    timer: Option<BoxFuture<'static, ()>>,
-    started: Option<AbortHandle>,
+    waiting: Option<BoxFuture<'static, ()>>,
+    _started: Option<AbortOnDropHandle<()>>,
 }
 
 impl LateTimers {
@@ -45,14 +45,17 @@ impl LateTimers {
     pub(super) fn new(runtime: &Handle) -> Self {
         let new = Arc::<NewTimers>::default();
         let starting = runtime.spawn(start_needed(Arc::clone(&new)));
-        Self { new, starting }
+        Self {
+            new,
+            _starting: AbortOnDropHandle::new(starting),
+        }
     }
 
     /// Adds a timer.
     pub(super) fn add(&self, timer: impl Future<Output = ()> + Send + 'static) -> LateTimer {
         let late = LateTimer(Arc::new(Mutex::new(TimerState {
-            timer: Some(timer.boxed()),
-            started: None,
+            waiting: Some(timer.boxed()),
+            _started: None,
         })));
         let mut timers = self.new.timers.lock();
         timers.push(Arc::downgrade(&late.0));
@@ -63,12 +66,6 @@ impl LateTimers {
     }
 }
 
-impl Drop for LateTimers {
-    fn drop(&mut self) {
-        self.starting.abort();
-    }
-}
-
 impl LateTimer {
     /// Starts the timer at once. Must be called within a runtime.
     pub(super) fn start(&self) {
@@ -76,20 +73,10 @@ impl LateTimer {
     }
 }
 
-impl Drop for LateTimer {
-    fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.timer = None;
-        if let Some(started) = &state.started {
-            started.abort();
-        }
-    }
-}
-
 impl TimerState {
     fn start(&mut self) {
-        if let Some(timer) = self.timer.take() {
-            self.started = Some(tokio::spawn(timer).abort_handle());
+        if let Some(timer) = self.waiting.take() {
+            self._started = Some(AbortOnDropHandle::new(tokio::spawn(timer)));
         }
     }
 }
@@ -143,6 +130,17 @@ mod tests {
             drop(timer);
             assert!(dropped.await.is_err());
         }
-        assert!(timers.new.timers.lock().len() <= 2);
+    }
+
+    #[tokio::test]
+    async fn timers_are_forgotten_once_those_that_are_needed_are_started() {
+        let timers = LateTimers::new(&Handle::current());
+        for _ in 0..100 {
+            drop(timers.add(std::future::pending()));
+        }
+        let (ran, has_run) = oneshot::channel();
+        let _last = timers.add(async { ran.send(()).unwrap() });
+        has_run.await.unwrap();
+        assert!(timers.new.timers.lock().is_empty());
     }
 }

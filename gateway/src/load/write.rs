@@ -46,7 +46,7 @@ where
     F: Future<Output = Result<Vec<ProducerBatches>>>,
 {
     let write = write.take_over();
-    let mut abort = AbortOnDrop {
+    let mut uncommitted = UncommittedWrite {
         parts: Some(parts.clone()),
         table: Arc::clone(table),
         write,
@@ -117,19 +117,19 @@ where
     let committing = parts.catalog.commit_batches(write, table, summary, batches);
     committing.await?;
     kill_point("load.after_commit");
-    abort.parts = None;
+    uncommitted.parts = None;
     parts.loads.note_commit(rows);
     Ok(rows)
 }
 
-/// Aborts the write when it is dropped, unless the write was committed.
-struct AbortOnDrop {
+/// A write that is aborted when this is dropped, unless it was committed.
+struct UncommittedWrite {
     parts: Option<GatewayParts>,
     table: Arc<Table>,
     write: WriteId,
 }
 
-impl Drop for AbortOnDrop {
+impl Drop for UncommittedWrite {
     fn drop(&mut self) {
         if let Some(parts) = self.parts.take() {
             parts.loads.note_abort();

@@ -11,9 +11,9 @@ use futures::{Stream, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::SendTimeoutError;
+use tokio_util::task::AbortOnDropHandle;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
-use super::AbortOnDrop;
 use super::plan::{PlanOwner, RunningPlan};
 use super::turns::Task;
 
@@ -26,7 +26,7 @@ const ITEMS_AHEAD: usize = 2;
 #[derive(Debug)]
 pub struct CpuItems<T, E> {
     receiver: mpsc::Receiver<Result<T, E>>,
-    task: Option<AbortOnDrop<Result<()>>>,
+    task: Option<AbortOnDropHandle<Result<()>>>,
 }
 
 impl<T, E> CpuItems<T, E>
@@ -77,7 +77,7 @@ where
         });
         Self {
             receiver,
-            task: Some(AbortOnDrop(task)),
+            task: Some(AbortOnDropHandle::new(task)),
         }
     }
 }
@@ -94,7 +94,7 @@ impl<T, E: From<Error>> Stream for CpuItems<T, E> {
         let Some(task) = &mut self.task else {
             return Poll::Ready(None);
         };
-        let ended = ready!(Pin::new(&mut task.0).poll(cx));
+        let ended = ready!(Pin::new(task).poll(cx));
         self.task = None;
         let error = match ended {
             Ok(Ok(())) => return Poll::Ready(None),
