@@ -15,8 +15,10 @@ use crate::rewrite_parts::rewrite_parts;
 use crate::text_casts::text_of_decimal;
 use crate::time_units::{is_comparison, operands_of};
 
-/// Maximum number of digits of a `Decimal128`.
+/// Maximum number of digits of a `Decimal128`, which all decimals of tables are.
 const MAX_DIGITS: u8 = 38;
+/// Maximum number of digits of a `Decimal256`.
+const MAX_LONG_DIGITS: u8 = 76;
 
 /// Replaces the doubles that comparisons compare with decimals. It must run before the rules that
 /// make the types of operands agree.
@@ -44,6 +46,9 @@ struct WrittenDecimal {
     whole_digits: u8,
     /// Number of digits after the point.
     scale: u8,
+    /// Says whether another decimal stands for this number, which all decimals of tables are
+    /// compared with alike.
+    is_substitute: bool,
 }
 
 fn compare_decimals(mut part: Expr, schema: &DFSchema) -> Transformed<Expr> {
@@ -81,7 +86,14 @@ fn compare_decimals(mut part: Expr, schema: &DFSchema) -> Transformed<Expr> {
     if !has_decimal || written.is_empty() {
         return Transformed::no(part);
     }
-    let is_long = whole_digits.saturating_add(scale) > MAX_DIGITS;
+    let digits = whole_digits.saturating_add(scale);
+    // Two substitutes may be equal, although the numbers that were written are not.
+    let compares_written = written.len() > 1 && matches!(written.first(), Some((0, _)));
+    let has_substitute = written.iter().any(|(_, decimal)| decimal.is_substitute);
+    if digits > MAX_LONG_DIGITS || compares_written && has_substitute {
+        return Transformed::no(part);
+    }
+    let is_long = digits > MAX_DIGITS;
     for (index, decimal) in written {
         *operands[index] = Expr::Literal(decimal.to_scalar(is_long), None);
     }
@@ -114,10 +126,29 @@ fn digits(data_type: &DataType) -> Option<(u8, u8)> {
 
 impl WrittenDecimal {
     /// Returns the shortest decimal that is read as this double. Up to 15 digits, it is the number
-    /// that was written. Returns `None` for a number with too many digits, and for infinity.
+    /// that was written. A number that is larger than all decimals of tables, or nearer to zero, is
+    /// represented by the next power of ten that is so, too. Returns `None` for infinity.
     fn of(double: f64) -> Option<Self> {
         if !double.is_finite() {
             return None;
+        }
+        let sign = if double < 0.0 { -1 } else { 1 };
+        let largest = 10_i128.pow(u32::from(MAX_DIGITS));
+        if double.abs() >= 1e38 {
+            return Some(Self {
+                unscaled: sign * largest,
+                whole_digits: MAX_DIGITS + 1,
+                scale: 0,
+                is_substitute: true,
+            });
+        }
+        if double != 0.0 && double.abs() < 1e-38 {
+            return Some(Self {
+                unscaled: sign,
+                whole_digits: 0,
+                scale: MAX_DIGITS + 1,
+                is_substitute: true,
+            });
         }
         let text = double.to_string();
         let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
@@ -126,21 +157,19 @@ impl WrittenDecimal {
             u8::try_from(whole_digits).ok()?,
             u8::try_from(fraction.len()).ok()?,
         );
-        if whole_digits.saturating_add(scale) > MAX_DIGITS {
-            return None;
-        }
         let unscaled = format!("{whole}{fraction}").parse().ok()?;
         Some(Self {
             unscaled,
             whole_digits,
             scale,
+            is_substitute: false,
         })
     }
 
     fn to_scalar(self, is_long: bool) -> ScalarValue {
         let precision = (self.whole_digits + self.scale).max(1);
         let scale = self.scale.cast_signed();
-        if is_long {
+        if is_long || precision > MAX_DIGITS {
             ScalarValue::Decimal256(Some(i256::from_i128(self.unscaled)), precision, scale)
         } else {
             ScalarValue::Decimal128(Some(self.unscaled), precision, scale)
@@ -161,9 +190,12 @@ mod tests {
         assert_eq!(decimal(-0.0), Some((0, 0, 0)));
         assert_eq!(decimal(100.0), Some((100, 3, 0)));
         assert_eq!(decimal(1e37), Some((10_i128.pow(37), 38, 0)));
-        assert_eq!(decimal(1e38), None);
+        assert_eq!(decimal(-1e38), Some((-10_i128.pow(38), 39, 0)));
+        assert_eq!(decimal(1e300), Some((10_i128.pow(38), 39, 0)));
         assert_eq!(decimal(1e-38), Some((1, 0, 38)));
-        assert_eq!(decimal(1e-39), None);
+        let digits = Some((12_345_678_901_234_567, 0, 46));
+        assert_eq!(decimal(1.234_567_890_123_456_7e-30), digits);
+        assert_eq!(decimal(-1e-300), Some((-1, 0, 39)));
         assert_eq!(decimal(f64::NAN), None);
         assert_eq!(decimal(f64::INFINITY), None);
     }

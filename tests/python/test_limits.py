@@ -18,7 +18,7 @@ import grpc
 import protobuf as pb
 import pyarrow as pa
 import pytest
-from cluster import ADMIN_PASSWORD, PASSWORD
+from cluster import ADMIN_PASSWORD, PASSWORD, LocalCluster
 from processes import PATIENCE_SECONDS, Gateway, Node, Processes, binary, until, within
 from pyarrow import flight
 
@@ -560,6 +560,27 @@ def test_a_user_has_limits_of_its_own(tmp_path):
         # New limits apply from the next statement on, also to users who are logged in.
         admin.sql("ALTER USER kea MAX_QUERIES DEFAULT QUERY_MEMORY DEFAULT")
         assert kea.sql(join).rows() == [(1_000_000,)]
+
+
+def test_a_generic_plan_has_the_limit_of_its_user(tmp_path):
+    settings = {"VOLARY_GATEWAY__SECURITY__ADMIN_PASSWORD": ADMIN_PASSWORD}
+    with (
+        LocalCluster(tmp_path, workers=2, settings=settings) as cluster,
+        volary.connect(cluster.uri, username="admin", password=ADMIN_PASSWORD) as admin,
+    ):
+        admin.sql("CREATE TABLE texts (k BIGINT, s VARCHAR) WITH (shard_key = 'k')")
+        admin.sql("INSERT INTO texts SELECT n % 9, repeat('x', 1000) FROM generate_series(1, 30000) g(n)")
+        query = "SELECT length(string_agg(s, ',')) FROM texts WHERE k = "
+        admin.sql(f"CREATE USER kea PASSWORD '{PASSWORD}' QUERY_MEMORY '1MiB'")
+        admin.sql("GRANT SELECT ON texts TO kea")
+        with volary.connect(cluster.uri, username="kea", password=PASSWORD) as kea:
+            for k in range(5):
+                with pytest.raises(volary.ResourceExhaustedError):
+                    kea.sql(f"{query}{k}").rows()
+            assert "used: the kept plan" in str(kea.sql(f"EXPLAIN {query}8").rows())
+            admin.sql("ALTER USER kea QUERY_MEMORY DEFAULT")
+            for k in range(5):
+                assert kea.sql(f"{query}{k}").rows() == admin.sql(f"{query}{k}").rows()
 
 
 def test_a_stream_that_nobody_reads_loses_its_place_to_who_waits(tmp_path):

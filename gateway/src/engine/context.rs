@@ -86,6 +86,8 @@ pub(crate) struct StatementContext {
     pub(super) runtimes: Runtimes,
     /// The rights of the statement's user.
     pub(crate) rights: Arc<Rights>,
+    /// The limit for the memory of the query.
+    pub(super) memory: memory::ByteLimit,
     /// The runtime environment with the query's own memory. The environment of `state` does not
     /// belong to any query.
     runtime_env: Arc<RuntimeEnv>,
@@ -194,6 +196,7 @@ impl StatementContext {
         Ok(Self {
             state,
             is_read_only,
+            memory,
             runtime_env: engine.memory.env(memory),
             catalog,
             cluster: Arc::clone(&engine.cluster),

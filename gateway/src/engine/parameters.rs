@@ -166,6 +166,16 @@ impl Parameters {
         })
     }
 
+    /// Returns whether each of these values has the type that the plan wants for its parameter. A
+    /// value that the type does not have keeps its own type, so that the column is cast instead.
+    pub(super) fn have_types_of(&self, values: &[ScalarValue]) -> bool {
+        let mut pairs = values.iter().zip(&self.parameters);
+        pairs.all(|(value, parameter)| {
+            let wanted = parameter.wanted.as_ref();
+            wanted.is_none_or(|wanted| value.data_type() == wanted.data_type)
+        })
+    }
+
     /// Returns the values of the one given row for the parameters, cast where that does not change
     /// them.
     ///

@@ -3,8 +3,9 @@
 //! its values takes its place: see [`volary_planner::value_list`].
 //!
 //! Only `column [NOT] IN (…)` is replaced, where the column stands alone behind a word that begins
-//! a condition. Everything that this scanner does not know ends it: the parser then reads the
-//! whole text.
+//! a condition, in WHERE or ON. Elsewhere the text of an expression matters: it is the heading of a
+//! result, and GROUP BY recognises the same expression by it. Everything that this scanner does not
+//! know ends it: the parser then reads the whole text.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -61,7 +62,7 @@ impl WithoutLists {
                 shortened.push_str(&values.condition(&name, column_text, is_negated));
                 lists.push((name, values.into_array()));
                 (copied, scanner.position) = (end, end);
-                behind = Behind::default();
+                behind.step = Step::Other;
             } else {
                 behind.add(part, start, scanner.position);
             }
@@ -83,6 +84,7 @@ enum Part<'a> {
     QuotedName,
     Point,
     OpenParenthesis,
+    CloseParenthesis,
     /// The end of the text.
     End,
     Other,
@@ -137,6 +139,7 @@ impl<'a> Scanner<'a> {
             b'`' | b'$' | b'{' | b'\\' | b'#' | b'?' => return None,
             b'.' => Part::Point,
             b'(' => Part::OpenParenthesis,
+            b')' => Part::CloseParenthesis,
             _ => Part::Other,
         };
         self.position += 1;
@@ -189,12 +192,24 @@ fn end_of_quoted(text: &str, start: usize) -> Option<usize> {
     }
 }
 
-/// What stands directly before the current part, as far as it may be a condition.
+/// What stands before the current part, as far as it may be a condition.
 #[derive(Debug, Default)]
 struct Behind {
+    level: Level,
+    /// The levels around `level`, the outermost first.
+    outer: Vec<Level>,
     step: Step,
     /// Says whether a BETWEEN still waits for its AND.
     has_open_between: bool,
+}
+
+/// The innermost parentheses that are open, or the whole text if none are open.
+#[derive(Debug, Default, Clone, Copy)]
+struct Level {
+    /// Says whether a query stands directly in these parentheses.
+    is_query: bool,
+    /// Says whether the current part belongs to WHERE or ON.
+    is_condition: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -202,6 +217,8 @@ enum Step {
     /// Something that begins no condition.
     #[default]
     Other,
+    /// A point that is not part of a column of a condition.
+    Point,
     /// A condition may begin here.
     ConditionStart,
     /// A column, with a point behind it or without.
@@ -232,10 +249,12 @@ impl Behind {
 
     fn add(&mut self, part: Part<'_>, start: usize, end: usize) {
         let is = |word: &str| matches!(part, Part::Word(given) if given.eq_ignore_ascii_case(word));
-        let begins_condition = part == Part::OpenParenthesis
-            || ["WHERE", "AND", "OR", "NOT", "ON"]
-                .iter()
-                .any(|word| is(word));
+        self.enter_or_leave(part);
+        let begins_condition = self.level.is_condition
+            && (part == Part::OpenParenthesis
+                || ["WHERE", "AND", "OR", "NOT", "ON"]
+                    .iter()
+                    .any(|word| is(word)));
         self.step = match (self.step, part) {
             (
                 Step::Column {
@@ -273,9 +292,45 @@ impl Behind {
                 place: Place { end, ..place },
                 ends_with_point: false,
             },
+            (_, Part::Point) => Step::Point,
             _ => Step::Other,
         };
         self.has_open_between |= is("BETWEEN");
+    }
+
+    /// Follows parentheses and the clauses of queries.
+    fn enter_or_leave(&mut self, part: Part<'_>) {
+        let is_one_of = |words: &[&str]| {
+            // What follows a point is a name.
+            let is_name = matches!(
+                self.step,
+                Step::Point
+                    | Step::Column {
+                        ends_with_point: true,
+                        ..
+                    }
+            );
+            matches!(part, Part::Word(given) if !is_name
+                && words.iter().any(|word| given.eq_ignore_ascii_case(word)))
+        };
+        match part {
+            Part::OpenParenthesis => {
+                self.outer.push(self.level);
+                self.level.is_query = false;
+            }
+            Part::CloseParenthesis => self.level = self.outer.pop().unwrap_or_default(),
+            _ if is_one_of(&["SELECT"]) => {
+                self.level = Level {
+                    is_query: true,
+                    is_condition: false,
+                };
+            }
+            _ if is_one_of(&["WHERE", "ON"]) => self.level.is_condition |= self.level.is_query,
+            _ if is_one_of(&["GROUP", "HAVING", "WINDOW", "QUALIFY", "ORDER"]) => {
+                self.level.is_condition = false;
+            }
+            _ => {}
+        }
     }
 }
 
@@ -450,6 +505,21 @@ mod tests {
     }
 
     #[test]
+    fn lists_are_taken_out_of_conditions_of_any_query() {
+        let list = longs();
+        for sql in [
+            format!("SELECT (SELECT max(a) FROM u WHERE (u.k IN ({list}))) FROM t"),
+            format!("SELECT a FROM t JOIN u ON t.k = u.k AND u.k IN ({list}) GROUP BY a"),
+            format!("SELECT a FROM (SELECT a FROM t ORDER BY a) WHERE (a > 1 OR k IN ({list}))"),
+            format!("WITH w AS (SELECT a FROM t WHERE k IN ({list})) SELECT a FROM w GROUP BY a"),
+            format!("SELECT a FROM t GROUP BY a UNION SELECT a FROM t WHERE k IN ({list})"),
+            format!("SELECT a FROM t WHERE a IS DISTINCT FROM 1 AND k IN ({list})"),
+        ] {
+            assert!(WithoutLists::of(&sql).is_some(), "{}", &sql[..60]);
+        }
+    }
+
+    #[test]
     fn what_only_the_parser_understands_is_left_to_it() {
         let list = longs();
         for sql in [
@@ -457,6 +527,13 @@ mod tests {
             format!("SELECT a FROM t WHERE f(k) IN ({list})"),
             format!("SELECT a FROM t WHERE a BETWEEN 1 AND k IN ({list})"),
             format!("SELECT a, k IN ({list}) FROM t"),
+            format!("SELECT (k IN ({list})) FROM t"),
+            format!("SELECT t.on AND k IN ({list}) FROM t"),
+            format!("SELECT count(*) FILTER (WHERE k IN ({list})) FROM t"),
+            format!("SELECT a FROM t WHERE a = 1 GROUP BY (k IN ({list}))"),
+            format!("SELECT a FROM t WHERE a = 1 GROUP BY a HAVING (NOT k IN ({list}))"),
+            format!("SELECT a FROM t WHERE a = 1 ORDER BY (k IN ({list}))"),
+            format!("SELECT a FROM t WHERE (a = 1)) AND k IN ({list})"),
             format!("SELECT a FROM t WHERE k IN ({list}, NULL)"),
             format!("SELECT a FROM t WHERE k IN ({list}, 1.5)"),
             format!("SELECT a FROM t WHERE k IN ({list}, -9223372036854775808)"),

@@ -76,7 +76,9 @@ fn a_statement_has_the_same_answer_whether_its_literals_are_parameters_or_not() 
             let mut cluster = start(workers).await;
             let (mut answered, mut refused) = (0, 0);
             for statement in STATEMENTS {
+                let mut with_plan = Vec::new();
                 for column in COLUMNS {
+                    let mut last_answered = None;
                     // The second round has a generic plan for the values of the first one.
                     for literal in LITERALS.iter().chain(&LITERALS) {
                         let sql = statement.replace("{}", &format!("{column} = {literal}"));
@@ -85,11 +87,19 @@ fn a_statement_has_the_same_answer_whether_its_literals_are_parameters_or_not() 
                         let expected = answer(&mut cluster, &alone).await;
                         assert_eq!(given, expected, "{sql} on {workers} workers");
                         match given {
-                            Ok(_) => answered += 1,
+                            Ok(_) => {
+                                answered += 1;
+                                last_answered = Some(sql);
+                            }
                             Err(_) => refused += 1,
                         }
                     }
+                    let plan = generic_plan(&mut cluster, &last_answered.unwrap()).await;
+                    if plan.starts_with("used") {
+                        with_plan.push(column);
+                    }
                 }
+                assert!(with_plan.contains(&"k"), "{statement}: {with_plan:?}");
             }
             assert!(
                 answered * 3 > refused,
@@ -116,6 +126,20 @@ fn explain_says_whether_a_statement_uses_a_generic_plan() {
         }
         let after = generic_plan(&mut cluster, &sql(4)).await;
         assert_eq!(after, format!("used: the kept plan of {template}"));
+        // A value that the column cannot have delays the plan.
+        let sql = |value: i64| format!("SELECT s FROM t WHERE i = {value}");
+        for value in [1, 99_999_999_999] {
+            cluster.sql(&sql(value)).await.unwrap();
+        }
+        assert_eq!(
+            generic_plan(&mut cluster, &sql(5)).await,
+            "not yet: earlier values had none; the next attempt is made when the statement was planned 4 times, and it was planned 2 times, for SELECT s FROM t WHERE i = $1"
+        );
+        for value in 3..5 {
+            cluster.sql(&sql(value)).await.unwrap();
+        }
+        let after = generic_plan(&mut cluster, &sql(5)).await;
+        assert_eq!(after, "used: the kept plan of SELECT s FROM t WHERE i = $1");
         for (sql, reason) in [
             ("SELECT s FROM t WHERE k > 4", "not yet"),
             (

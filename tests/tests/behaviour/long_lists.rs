@@ -3,6 +3,8 @@
 
 use std::fmt::Display;
 
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
 use volary_tests::cluster::{TestCluster, run};
 
 /// Number of values of each list.
@@ -99,6 +101,28 @@ fn a_long_list_prunes_shards_and_its_errors_are_those_of_the_whole_text() {
             error.message().contains("there is no column missing"),
             "{error}"
         );
+        cluster.stop().await;
+    });
+}
+
+#[test]
+fn an_expression_with_a_long_list_has_its_heading_and_is_grouped_by() {
+    run(async {
+        let mut cluster = TestCluster::start(2).await.unwrap();
+        for sql in [
+            "CREATE TABLE t (k BIGINT) WITH (shard_key = 'k', shards = 16)",
+            "INSERT INTO t SELECT value FROM generate_series(0, 99) AS g(value)",
+        ] {
+            cluster.sql(sql).await.unwrap();
+        }
+        let list = list(|number| number + 40);
+        let sql = format!(
+            "SELECT (k IN ({list})), count(*) FROM t WHERE k IN ({list}) OR k < 10 GROUP BY (k IN ({list})) HAVING (k IN ({list})) ORDER BY (k IN ({list}))"
+        );
+        let rows = cluster.sql(&sql).await.unwrap();
+        assert_eq!(*rows.schema().field(0).name(), format!("(k IN ({list}))"));
+        let counts = rows.column(1).as_primitive::<Int64Type>().values();
+        assert_eq!(counts.as_ref(), [60]);
         cluster.stop().await;
     });
 }

@@ -55,15 +55,18 @@ use crate::sql::literals::Template;
 /// Estimated size of an entry of the cache, without the text of its statement and without its plan,
 /// in bytes.
 const ENTRY_BYTES: usize = 512;
-/// Number of failed attempts to make a generic plan after which one last attempt is made. If this
-/// attempt fails too, the statement gets no generic plan.
-const MAX_ATTEMPTS: u8 = 3;
 /// Minimum estimated size of a plan, in bytes. [`PLAN_BYTES_PER_STATEMENT_BYTE`] is added for each
 /// byte of its statement.
 const MIN_PLAN_BYTES: usize = 32 << 10;
 const PLAN_BYTES_PER_STATEMENT_BYTE: usize = 128;
+/// Estimated size of the part of a plan that belongs to one column of the result, in bytes. The
+/// column is described to several kinds of clients.
+const BYTES_PER_COLUMN: usize = 2 << 10;
 /// Estimated size of the part of a plan that belongs to one worker, in bytes.
 const BYTES_PER_WORKER: usize = 128;
+/// Number of times that a statement is planned with values that suit no generic plan until there is
+/// little hope for other values.
+const MOST_UNSUITABLE: u32 = 4;
 /// Number of uses that make a plan worth replacing after what it reads has changed. A plan with
 /// fewer uses was not worth making.
 const MIN_USES: u32 = 2;
@@ -75,6 +78,7 @@ const FEW_WORKERS: usize = 8;
 #[derive(Debug)]
 pub(super) struct GenericPlans {
     entries: Cache<StatementKey, CacheEntry>,
+    capacity_bytes: usize,
 }
 
 /// A statement, with the settings and rights that it is planned with.
@@ -84,6 +88,8 @@ pub(super) struct StatementKey {
     /// The user of the statement. `None` for users who may do everything.
     user: Option<String>,
     settings: Vec<(String, String)>,
+    /// The limit for the memory of each query of the user, in bytes, if the user has one.
+    query_memory: Option<u64>,
     /// The [number](CatalogState::temporary_names) of the temporary tables that the session has.
     temporary_names: Option<u64>,
 }
@@ -91,13 +97,39 @@ pub(super) struct StatementKey {
 /// What is known about a statement.
 #[derive(Debug, Clone)]
 enum CacheEntry {
-    /// The statement was planned, and this number of attempts to make a generic plan failed. No
-    /// attempt is made when a statement is planned for the first time, so that a statement that
-    /// nobody repeats leaves no plan in the cache.
-    Seen(u8),
+    /// The statement has no generic plan.
+    None {
+        /// Number of times that the statement was planned.
+        planned: u32,
+        /// Says whether the last attempt to make a generic plan gives no hope that the next one
+        /// will succeed.
+        is_hopeless: bool,
+    },
     Plan(Arc<CachedPlan>),
-    /// The statement cannot have a generic plan.
-    Impossible,
+}
+
+/// Returns whether a generic plan is to be made for a statement that was planned this number of
+/// times. A statement that nobody repeats leaves no plan in the cache. Attempts that fail become
+/// rare, but never end, because values and tables may be others by then.
+fn is_attempt_due(planned: u32) -> bool {
+    planned >= 2 && planned.is_power_of_two()
+}
+
+/// Returns the estimated size of an entry of the cache, in bytes.
+fn entry_bytes(key: &StatementKey, entry: &CacheEntry) -> usize {
+    let settings = key.settings.iter();
+    let settings: usize = settings.map(|(name, value)| name.len() + value.len()).sum();
+    let statement = key.sql.len() + settings;
+    let plan = match entry {
+        CacheEntry::None { .. } => 0,
+        CacheEntry::Plan(generic) => {
+            MIN_PLAN_BYTES
+                + statement.saturating_mul(PLAN_BYTES_PER_STATEMENT_BYTE)
+                + generic.schema.fields().len() * BYTES_PER_COLUMN
+                + generic.plan.worker_count() * BYTES_PER_WORKER
+        }
+    };
+    ENTRY_BYTES + statement + plan
 }
 
 impl StatementKey {
@@ -115,6 +147,7 @@ impl StatementKey {
             sql: sql.to_owned(),
             user,
             settings,
+            query_memory: rights.limits().query_memory,
             temporary_names: session
                 .temporary_session()
                 .and_then(|session| catalog.temporary_names(session)),
@@ -156,22 +189,20 @@ impl GenericPlans {
     /// Creates a cache of plans that may take this number of bytes, by estimate.
     pub(super) fn new(bytes: usize) -> Self {
         let weight = |key: &StatementKey, entry: &CacheEntry| {
-            let settings = key.settings.iter();
-            let settings: usize = settings.map(|(name, value)| name.len() + value.len()).sum();
-            let statement = key.sql.len() + settings;
-            let plan = match entry {
-                CacheEntry::Seen(_) | CacheEntry::Impossible => 0,
-                CacheEntry::Plan(generic) => {
-                    MIN_PLAN_BYTES
-                        + statement.saturating_mul(PLAN_BYTES_PER_STATEMENT_BYTE)
-                        + generic.plan.worker_count() * BYTES_PER_WORKER
-                }
-            };
-            u32::try_from(ENTRY_BYTES + statement + plan).unwrap_or(u32::MAX)
+            u32::try_from(entry_bytes(key, entry)).unwrap_or(u32::MAX)
         };
         let cache = Cache::builder().max_capacity(bytes as u64).weigher(weight);
         Self {
             entries: cache.build(),
+            capacity_bytes: bytes,
+        }
+    }
+
+    /// Keeps an entry, if it is not larger than the whole cache. The cache would evict such an
+    /// entry only some time later.
+    fn keep(&self, key: &StatementKey, entry: CacheEntry) {
+        if entry_bytes(key, &entry) <= self.capacity_bytes {
+            self.entries.insert(key.clone(), entry);
         }
     }
 
@@ -215,7 +246,7 @@ impl GenericPlans {
     }
 
     /// Notes that a query was planned without a generic plan. Makes a generic plan if one is due:
-    /// that of the statement's template, or that of the statement if its template can have none.
+    /// that of the statement's template, or that of the statement if its template cannot have one.
     /// `plan` is the logical plan of the statement without values.
     pub(super) async fn note_planned(
         &self,
@@ -225,17 +256,21 @@ impl GenericPlans {
         query: &PlannedQuery,
         values: Option<&RecordBatch>,
     ) {
-        match lookup.template {
-            Some((key, literals)) if !self.is_impossible(&key) => {
-                let making =
-                    plan_attempt::make_plan_of_template(context, &key, &plan, query, &literals);
-                self.attempt_if_due(context, &key, making).await;
+        if let Some((key, literals)) = &lookup.template {
+            match self.count_planned(context, key) {
+                Due::Nothing => return,
+                Due::Attempt { planned } => {
+                    let making =
+                        plan_attempt::make_plan_of_template(context, key, &plan, query, literals);
+                    return self.keep_outcome(key, planned, making.await);
+                }
+                Due::Other => {}
             }
-            _ => {
-                let key = &lookup.key;
-                let making = plan_attempt::make_generic_plan(context, plan, query, values);
-                self.attempt_if_due(context, key, making).await;
-            }
+        }
+        let key = &lookup.key;
+        if let Due::Attempt { planned } = self.count_planned(context, key) {
+            let making = plan_attempt::make_generic_plan(context, plan, query, values);
+            self.keep_outcome(key, planned, making.await);
         }
     }
 
@@ -262,20 +297,15 @@ impl GenericPlans {
                 .map_or(&lookup.key.sql, |(key, _)| &key.sql);
             return Some(format!("used: the kept plan of {text}"));
         }
-        let not_yet = |text: &str| {
-            format!(
-                "not yet: it is made when the statement is planned for the second time, for {text}"
-            )
-        };
         if let Some((key, literals)) = &lookup.template {
             let making = plan_attempt::make_plan_of_template(context, key, plan, query, literals);
             if let Ok(PlanAttempt::Plan(_)) = making.await {
-                return Some(not_yet(&key.sql));
+                return Some(self.explain_absence(context, key));
             }
         }
         let making = plan_attempt::make_generic_plan(context, plan.clone(), query, values);
         Some(match making.await {
-            Ok(PlanAttempt::Plan(_)) => not_yet(&lookup.key.sql),
+            Ok(PlanAttempt::Plan(_)) => self.explain_absence(context, &lookup.key),
             Ok(PlanAttempt::UnsuitableValues) => {
                 "none: a plan for these values would not suit other values".to_owned()
             }
@@ -284,64 +314,92 @@ impl GenericPlans {
         })
     }
 
-    fn is_impossible(&self, key: &StatementKey) -> bool {
-        matches!(self.entries.get(key), Some(CacheEntry::Impossible))
-    }
-
-    /// Makes the generic plan if one is due, and remembers the outcome.
-    async fn attempt_if_due(
-        &self,
-        context: &StatementContext,
-        key: &StatementKey,
-        making: impl Future<Output = Result<PlanAttempt>>,
-    ) {
-        let entry = match self.step_due(context, key) {
-            Step::Nothing => return,
-            Step::Note => CacheEntry::Seen(0),
-            Step::Attempt { failed } => match making.await {
-                Ok(PlanAttempt::Plan(generic)) => CacheEntry::Plan(Arc::new(*generic)),
-                Ok(PlanAttempt::UnsuitableValues) if failed < MAX_ATTEMPTS => {
-                    CacheEntry::Seen(failed + 1)
-                }
-                Ok(PlanAttempt::UnsuitableValues | PlanAttempt::Impossible(_)) => {
-                    CacheEntry::Impossible
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "the statement gets no generic plan");
-                    CacheEntry::Impossible
-                }
-            },
-        };
-        self.entries.insert(key.clone(), entry);
-    }
-
-    /// Returns what is to be done about a statement that was planned without a generic plan.
-    fn step_due(&self, context: &StatementContext, key: &StatementKey) -> Step {
+    /// Says when a statement gets a generic plan that could have one now.
+    fn explain_absence(&self, context: &StatementContext, key: &StatementKey) -> String {
+        let text = &key.sql;
         match self.entries.get(key) {
-            None => Step::Note,
-            Some(CacheEntry::Impossible) => Step::Nothing,
-            Some(CacheEntry::Seen(failed)) => Step::Attempt { failed },
-            // The plan does not suit these values.
-            Some(CacheEntry::Plan(former)) if former.dependencies.is_current(&context.catalog) => {
-                Step::Nothing
+            Some(CacheEntry::Plan(generic))
+                if generic.dependencies.is_current(&context.catalog) =>
+            {
+                format!("none: the kept plan does not suit these values: {text}")
             }
-            Some(CacheEntry::Plan(former)) => match former.uses.load(Ordering::Relaxed) {
-                MIN_USES.. => Step::Attempt { failed: 0 },
-                _ => Step::Note,
-            },
+            Some(CacheEntry::None { planned, .. }) if planned >= 2 => {
+                let next = planned.saturating_add(1).next_power_of_two();
+                format!(
+                    "not yet: earlier values had none; the next attempt is made when the statement was planned {next} times, and it was planned {planned} times, for {text}"
+                )
+            }
+            _ => format!(
+                "not yet: it is made when the statement is planned for the second time, for {text}"
+            ),
         }
+    }
+
+    /// Counts that a statement was planned without a generic plan. Returns what is due now.
+    fn count_planned(&self, context: &StatementContext, key: &StatementKey) -> Due {
+        let (planned, is_hopeless) = match self.entries.get(key) {
+            Some(CacheEntry::None {
+                planned,
+                is_hopeless,
+            }) => (planned.saturating_add(1), is_hopeless),
+            Some(CacheEntry::Plan(former)) => {
+                // The plan does not suit these values.
+                if former.dependencies.is_current(&context.catalog) {
+                    return Due::Nothing;
+                }
+                if former.uses.load(Ordering::Relaxed) >= MIN_USES {
+                    return Due::Attempt { planned: 1 };
+                }
+                (1, false)
+            }
+            None => (1, false),
+        };
+        if is_attempt_due(planned) {
+            return Due::Attempt { planned };
+        }
+        self.keep(
+            key,
+            CacheEntry::None {
+                planned,
+                is_hopeless,
+            },
+        );
+        match is_hopeless {
+            true => Due::Other,
+            false => Due::Nothing,
+        }
+    }
+
+    /// Keeps the outcome of an attempt to make the generic plan of a statement that was planned
+    /// this number of times.
+    fn keep_outcome(&self, key: &StatementKey, planned: u32, outcome: Result<PlanAttempt>) {
+        let none = |is_hopeless| CacheEntry::None {
+            planned,
+            is_hopeless,
+        };
+        let entry = match outcome {
+            Ok(PlanAttempt::Plan(generic)) => CacheEntry::Plan(Arc::new(*generic)),
+            Ok(PlanAttempt::UnsuitableValues) => none(planned >= MOST_UNSUITABLE),
+            Ok(PlanAttempt::Impossible(_)) => none(true),
+            Err(error) => {
+                tracing::debug!(%error, "the statement gets no generic plan");
+                none(true)
+            }
+        };
+        self.keep(key, entry);
     }
 }
 
-/// What is to be done about a statement that was planned without a generic plan.
-enum Step {
+/// What is due after a statement was planned without a generic plan.
+enum Due {
     Nothing,
-    /// Note that the statement was planned.
-    Note,
-    /// Make a generic plan. So many attempts have failed.
+    /// A generic plan is to be made. The statement was planned this number of times.
     Attempt {
-        failed: u8,
+        planned: u32,
     },
+    /// There is little hope for a generic plan. If the statement is a template, a plan of the text
+    /// with its literals may be due.
+    Other,
 }
 
 /// A generic plan, with everything else that a query made from it needs.

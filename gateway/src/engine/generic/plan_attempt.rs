@@ -11,7 +11,6 @@ use volary_flight_proto::{Error, Result};
 use volary_planner::fragment::statement_parameter;
 use volary_planner::gather::QueryContext;
 use volary_planner::generic_plan::GenericPlan;
-use volary_planner::session_settings::SessionSettings;
 use volary_planner::table::ShardedTable;
 
 use super::dependencies::PlanDependencies;
@@ -100,7 +99,7 @@ pub(super) async fn make_generic_plan(
     let parameters =
         Parameters::from_plan(&plan, &FrameParameters::default(), context.time_zone())?;
     let values = parameters.values(values)?;
-    if values.iter().any(ScalarValue::is_null) {
+    if values.iter().any(ScalarValue::is_null) || !parameters.have_types_of(&values) {
         return Ok(PlanAttempt::UnsuitableValues);
     }
     let state = &context.state;
@@ -131,7 +130,7 @@ pub(super) async fn make_generic_plan(
             description,
             config: config.clone(),
             context: query_context,
-            memory: SessionSettings::memory(config),
+            memory: context.memory,
             uses: AtomicU32::new(0),
         }))
     }))

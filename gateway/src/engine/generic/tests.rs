@@ -297,3 +297,61 @@ fn a_row_of_constants_is_planned_once() {
         assert!(fixture.filled(&generic, &long(1)).is_none());
     });
 }
+
+#[test]
+fn values_of_another_type_delay_the_plan_and_do_not_prevent_it() {
+    with_engine(|fixture| async move {
+        let sql = "SELECT v FROM t WHERE k = ?";
+        let half: ArrayRef = Arc::new(Float64Array::from(vec![0.5]));
+        let half = RecordBatch::try_from_iter([("$1", half)]).unwrap();
+        for _ in 0..3 {
+            fixture.planned(sql, half.clone()).await;
+        }
+        assert!(fixture.generic(sql).is_none());
+        // The second attempt is made when the statement is planned for the fourth time.
+        fixture.planned(sql, long(1)).await;
+        assert!(fixture.generic(sql).is_some());
+    });
+}
+
+#[test]
+fn a_user_with_a_limit_for_memory_shares_no_plan_with_others() {
+    with_engine(|fixture| async move {
+        let sql = "SELECT v FROM t WHERE k = 1";
+        let catalog = fixture.engine.catalog.state();
+        let rights = fixture.session.rights();
+        let key = StatementKey::new(&fixture.session, &catalog, rights, sql);
+        assert_eq!(key.query_memory, rights.limits().query_memory);
+        let limited = StatementKey {
+            query_memory: Some(1 << 20),
+            ..key.clone()
+        };
+        assert_ne!(key, limited);
+    });
+}
+
+#[test]
+fn a_plan_with_more_columns_is_larger_and_none_is_kept_that_is_larger_than_the_cache() {
+    with_engine(|fixture| async move {
+        let sql = |columns: &str| format!("SELECT {columns} FROM t WHERE k = ?");
+        let mut sizes = Vec::new();
+        for columns in [1, 101] {
+            let columns: Vec<_> = (0..columns)
+                .map(|number| format!("v AS v{number}"))
+                .collect();
+            let sql = sql(&columns.join(", "));
+            for value in 0..2 {
+                fixture.planned(&sql, long(value)).await;
+            }
+            let catalog = fixture.engine.catalog.state();
+            let key = StatementKey::new(&fixture.session, &catalog, fixture.session.rights(), &sql);
+            let entry = fixture.engine.generic_plans.entries.get(&key).unwrap();
+            assert!(matches!(entry, CacheEntry::Plan(_)), "{sql}");
+            sizes.push(entry_bytes(&key, &entry));
+            let small = GenericPlans::new(1 << 10);
+            small.keep(&key, entry);
+            assert!(small.entries.get(&key).is_none());
+        }
+        assert!(sizes[1] - sizes[0] >= 100 * BYTES_PER_COLUMN, "{sizes:?}");
+    });
+}
