@@ -155,6 +155,11 @@ pub fn compact(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_new(batch.schema(), columns.collect())
 }
 
+/// Copies the values of a column if its buffers hold much more than these values: see [`compact`].
+pub fn compact_column(column: ArrayRef) -> ArrayRef {
+    compacted(&column).unwrap_or(column)
+}
+
 /// Returns a compact copy of the array, or `None` if the array is compact enough.
 fn compacted(array: &ArrayRef) -> Option<ArrayRef> {
     fn gc<T: ByteViewType>(array: &GenericByteViewArray<T>) -> Option<ArrayRef> {

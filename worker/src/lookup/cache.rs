@@ -4,6 +4,7 @@ use arrow::array::{Array, ArrayRef};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
+use tokio::sync::{Mutex, MutexGuard};
 use volary_node::metrics::Counter;
 
 use super::segment_index::{Bloom, SegmentIndex};
@@ -13,6 +14,8 @@ const ENTRY_BYTES: usize = 256;
 /// Share of the memory of all fragments, in percent, above which no more columns are kept. So
 /// lookups never take the last memory that queries need.
 const MAX_POOL_USE_PERCENT: usize = 80;
+/// Number of row groups that can be decoded at the same time, at most.
+const DECODING_LOCKS: usize = 16;
 
 /// The part of a segment that an entry is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,6 +57,8 @@ pub struct LookupCache {
     pool: Arc<dyn MemoryPool>,
     limit_bytes: usize,
     reservation: Arc<MemoryReservation>,
+    /// Locks for row groups whose columns are being decoded. Several row groups share a lock.
+    decoding: [Mutex<()>; DECODING_LOCKS],
     /// Counts of what lookups found and did.
     pub(crate) totals: LookupTotals,
 }
@@ -94,6 +99,7 @@ impl LookupCache {
             pool: Arc::clone(pool),
             limit_bytes,
             reservation,
+            decoding: std::array::from_fn(|_| Mutex::new(())),
             totals: LookupTotals::default(),
         }
     }
@@ -154,9 +160,16 @@ impl LookupCache {
         self.keep(Part { file, kind }, Entry::Bloom(Arc::clone(filter)), bytes);
     }
 
-    /// Keeps a column of a row group beside those that are kept already. If two callers keep
-    /// columns of the same row group at the same time, one of the columns may have to be decoded
-    /// again.
+    /// Waits until nobody else decodes columns of a row group. Whoever gets the lock looks first
+    /// whether the column has been decoded meanwhile: many who ask for the same rows at once would
+    /// otherwise decode the same columns, each for itself.
+    pub(super) async fn lock(&self, file: u64, group: u32) -> MutexGuard<'_, ()> {
+        let lock = (file ^ u64::from(group)) as usize % DECODING_LOCKS;
+        self.decoding[lock].lock().await
+    }
+
+    /// Keeps a column of a row group beside those that are kept already. The caller must hold the
+    /// [lock](Self::lock) of the row group.
     pub(super) fn keep_column(&self, file: u64, group: u32, column: u32, values: &ArrayRef) {
         let kind = PartKind::Columns { group };
         let kept = self.columns(file, group);

@@ -3,18 +3,19 @@ use std::iter::repeat;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::compute::interleave;
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::{interleave, take};
 use arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnv;
+use volary_exec::batches::compact_column;
 use volary_flight_proto::Error;
 use volary_node::runtimes::continue_on_cpu;
 
 use super::cache::{GroupColumns, LookupCache};
 use super::search::{find_in_sorted, find_in_unsorted, is_sorted};
-use super::segment_index::{SegmentIndex, excludes};
+use super::segment_index::{MOST_BLOOM_KEYS, SegmentIndex, excludes};
 use crate::background::run_blocking;
 use crate::fragment::bind::file_of_segment;
 use crate::segment::{SegmentReaders, read_cached, read_waiting};
@@ -22,6 +23,8 @@ use crate::storage::{Segment, VisibleRows};
 
 /// Largest number of rows that are collected. More rows are better streamed.
 const MOST_ROWS: usize = 32 << 10;
+/// Largest size of rows from columns that were decoded for them, in bytes.
+const MOST_DECODED_BYTES: usize = 16 << 20;
 
 /// The columns and keys that are looked up.
 pub(super) struct Lookup<'a> {
@@ -44,6 +47,14 @@ struct Found {
     rows: Vec<u32>,
 }
 
+/// The row groups that may have rows with the keys.
+struct RowGroups<'a> {
+    /// Rows of row groups whose columns are all decoded.
+    found: Vec<Found>,
+    /// Row groups of which some columns are not decoded yet, and are worth decoding.
+    to_decode: Vec<Candidate<'a>>,
+}
+
 /// A row group that may have rows with some keys.
 struct Candidate<'a> {
     segment: Arc<Segment>,
@@ -52,12 +63,6 @@ struct Candidate<'a> {
     /// The keys of the shard, and those of them that may be in the row group.
     shard_keys: &'a ArrayRef,
     keys: Range<usize>,
-    /// The rows that have one of the keys, if the key column is decoded.
-    rows: Option<Vec<u32>>,
-    /// The columns that are collected, as far as they are decoded.
-    columns: Vec<Option<ArrayRef>>,
-    /// Says whether the other columns are worth decoding.
-    decode: bool,
 }
 
 /// The reason why rows are not collected here.
@@ -87,15 +92,17 @@ impl<'a> Lookup<'a> {
             let shards = visible.iter().zip(self.keys);
             shards.filter(|(_, keys)| !keys.is_empty())
         };
-        let candidates = self.candidates(shards())?;
-        let mut found = Vec::with_capacity(candidates.len());
+        let RowGroups {
+            mut found,
+            to_decode,
+        } = self.row_groups(shards())?;
+        if !to_decode.is_empty() {
+            self.decode_all(to_decode, &mut found).await?;
+        }
         for (rows, keys) in shards() {
             for batch in &rows.logged {
                 found.extend(self.find_logged(keys, batch).ok_or(Refusal::Unfit)?);
             }
-        }
-        for candidate in candidates {
-            found.extend(self.find_in_group(candidate).await?);
         }
         let count: usize = found.iter().map(|found| found.rows.len()).sum();
         if count > MOST_ROWS {
@@ -119,11 +126,12 @@ impl<'a> Lookup<'a> {
     }
 
     /// Returns the row groups that may have rows with the keys of their shard.
-    fn candidates<'s>(
+    fn row_groups<'s>(
         &self,
         shards: impl Iterator<Item = (&'s VisibleRows, &'a ArrayRef)>,
-    ) -> Result<Vec<Candidate<'a>>, Refusal> {
-        let mut candidates = Vec::new();
+    ) -> Result<RowGroups<'a>, Refusal> {
+        let (mut found, mut to_decode) = (Vec::new(), Vec::new());
+        let (mut count, mut bytes) = (0, 0_usize);
         let mut is_cold = false;
         let segments = shards.flat_map(|(rows, keys)| rows.segments.iter().zip(repeat(keys)));
         for (segment, shard_keys) in segments {
@@ -135,49 +143,47 @@ impl<'a> Lookup<'a> {
             for (group, keys) in groups {
                 let decoded = self.cache.columns(segment.file_number(), group);
                 let key_values = held(decoded.as_ref(), self.key_column);
-                let rows = match &key_values {
-                    Some(values) => {
-                        let found = find_in_sorted(shard_keys, keys.clone(), values);
-                        Some(found.ok_or(Refusal::Unfit)?)
+                if let Some(values) = &key_values {
+                    let rows = find_in_sorted(shard_keys, keys.clone(), values, MOST_ROWS);
+                    let rows = rows.ok_or(Refusal::Unfit)?;
+                    if rows.is_empty() {
+                        self.cache.totals.hits.inc();
+                        continue;
                     }
-                    None => None,
-                };
-                if rows.as_ref().is_some_and(Vec::is_empty) {
-                    self.cache.totals.hits.inc();
-                    continue;
+                    count += rows.len();
+                    if count > MOST_ROWS {
+                        return Err(Refusal::Unfit);
+                    }
+                    let columns = self.columns.iter();
+                    let columns = columns.map(|column| held(decoded.as_ref(), *column));
+                    if let Some(columns) = columns.collect() {
+                        self.cache.totals.hits.inc_by(self.columns.len() as u64);
+                        found.push(Found { columns, rows });
+                        continue;
+                    }
                 }
-                let columns = self.columns.iter().map(|column| {
-                    if *column == self.key_column {
-                        return key_values.clone();
-                    }
-                    held(decoded.as_ref(), *column)
-                });
-                let mut candidate = Candidate {
+                let candidate = Candidate {
                     segment: Arc::clone(segment),
                     index: Arc::clone(&index),
                     group,
                     shard_keys,
                     keys,
-                    columns: columns.collect(),
-                    rows,
-                    decode: false,
                 };
-                if candidate.rows.is_none() && self.is_excluded(&candidate) {
+                if key_values.is_none() && self.is_excluded(&candidate) {
                     continue;
                 }
-                if candidate.rows.is_none() || candidate.columns.iter().any(Option::is_none) {
-                    let bytes = index.estimated_bytes(group, self.columns, self.table_schema);
-                    candidate.decode =
-                        index.ask(group, candidate.keys.len()) && self.cache.has_room(bytes);
-                    is_cold |= !candidate.decode;
-                }
-                candidates.push(candidate);
+                // All columns that this lookup decodes must have room together. Otherwise the next
+                // lookup would decode them again.
+                let estimated = index.estimated_bytes(group, self.columns, self.table_schema);
+                bytes = bytes.saturating_add(estimated);
+                is_cold |= !index.ask(group, candidate.keys.len()) || !self.cache.has_room(bytes);
+                to_decode.push(candidate);
             }
         }
         if is_cold {
             return Err(Refusal::Cold);
         }
-        Ok(candidates)
+        Ok(RowGroups { found, to_decode })
     }
 
     /// Returns what is known of the row groups of a segment.
@@ -208,6 +214,9 @@ impl<'a> Lookup<'a> {
 
     /// Returns whether the bloom filter of a row group excludes the keys.
     fn is_excluded(&self, candidate: &Candidate<'_>) -> bool {
+        if candidate.keys.len() > MOST_BLOOM_KEYS {
+            return false;
+        }
         let (file, group) = (candidate.segment.file_number(), candidate.group);
         let filter = self.cache.bloom(file, group).or_else(|| {
             let opened = File::open(candidate.segment.path()).ok()?;
@@ -218,34 +227,71 @@ impl<'a> Lookup<'a> {
         filter.is_some_and(|filter| excludes(&filter, candidate.shard_keys, candidate.keys.clone()))
     }
 
-    /// Finds the rows of a row group, and decodes the columns that are not decoded yet.
-    async fn find_in_group(&self, candidate: Candidate<'_>) -> Result<Option<Found>, Refusal> {
-        let (rows, decoded_keys) = match &candidate.rows {
-            Some(rows) => (rows.clone(), None),
-            None => {
-                let values = self.decode(&candidate, self.key_column).await?;
-                let rows = find_in_sorted(candidate.shard_keys, candidate.keys.clone(), &values);
-                (rows.ok_or(Refusal::Unfit)?, Some(values))
+    /// Finds the rows of row groups whose columns have to be decoded, and adds them to `found`. The
+    /// cache may forget a column while others are decoded. So this holds no column, but only the
+    /// rows that were found in it.
+    async fn decode_all(
+        &self,
+        candidates: Vec<Candidate<'_>>,
+        found: &mut Vec<Found>,
+    ) -> Result<(), Refusal> {
+        for found in found.iter_mut() {
+            let columns = found.columns.iter();
+            let columns = columns.map(|values| rows_of(values, &found.rows));
+            *found = Found::whole(columns.collect::<Result<_, _>>()?, found.rows.len());
+        }
+        let mut count: usize = found.iter().map(|found| found.rows.len()).sum();
+        // The rows are counted before more than their keys is decoded.
+        let mut with_rows = Vec::with_capacity(candidates.len());
+        for candidate in candidates {
+            let values = self.column(&candidate, self.key_column).await?;
+            let (keys, range) = (candidate.shard_keys, candidate.keys.clone());
+            let rows = find_in_sorted(keys, range, &values, MOST_ROWS).ok_or(Refusal::Unfit)?;
+            count += rows.len();
+            if count > MOST_ROWS {
+                return Err(Refusal::Unfit);
             }
-        };
-        if rows.is_empty() {
-            return Ok(None);
+            if !rows.is_empty() {
+                with_rows.push((candidate, rows));
+            }
         }
-        let mut columns = Vec::with_capacity(self.columns.len());
-        for (column, held) in self.columns.iter().zip(&candidate.columns) {
-            columns.push(match (held, &decoded_keys) {
-                (Some(values), _) => {
-                    self.cache.totals.hits.inc();
-                    Arc::clone(values)
+        let mut bytes = 0;
+        for (candidate, rows) in with_rows {
+            let mut columns = Vec::with_capacity(self.columns.len());
+            for column in self.columns {
+                let values = self.column(&candidate, *column).await?;
+                let values = rows_of(&values, &rows)?;
+                bytes += values.get_array_memory_size();
+                if bytes > MOST_DECODED_BYTES {
+                    return Err(Refusal::Unfit);
                 }
-                (None, Some(keys)) if *column == self.key_column => Arc::clone(keys),
-                (None, _) => self.decode(&candidate, *column).await?,
-            });
+                columns.push(values);
+            }
+            found.push(Found::whole(columns, rows.len()));
         }
-        Ok(Some(Found { columns, rows }))
+        Ok(())
     }
 
-    /// Decodes a column of a row group, and keeps it.
+    /// Returns a column of a row group, which is decoded if it is not kept.
+    async fn column(&self, candidate: &Candidate<'_>, column: usize) -> Result<ArrayRef, Refusal> {
+        let (file, group) = (candidate.segment.file_number(), candidate.group);
+        let kept = || {
+            let values = held(self.cache.columns(file, group).as_ref(), column)?;
+            self.cache.totals.hits.inc();
+            Some(values)
+        };
+        if let Some(values) = kept() {
+            return Ok(values);
+        }
+        let _lock = self.cache.lock(file, group).await;
+        match kept() {
+            Some(values) => Ok(values),
+            None => self.decode(candidate, column).await,
+        }
+    }
+
+    /// Decodes a column of a row group, and keeps it. The caller must hold the lock of the row
+    /// group.
     async fn decode(&self, candidate: &Candidate<'_>, column: usize) -> Result<ArrayRef, Refusal> {
         // Decoding takes about a millisecond. Others may compute between two columns.
         continue_on_cpu().await;
@@ -308,6 +354,23 @@ impl<'a> Lookup<'a> {
         let options = RecordBatchOptions::new().with_row_count(Some(count));
         RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).ok()
     }
+}
+
+impl Found {
+    /// Creates rows from columns of this length.
+    fn whole(columns: Vec<ArrayRef>, length: usize) -> Self {
+        Self {
+            columns,
+            rows: (0..).take(length).collect(),
+        }
+    }
+}
+
+/// Returns some rows of a column. They do not share the memory of the column.
+fn rows_of(values: &ArrayRef, rows: &[u32]) -> Result<ArrayRef, Refusal> {
+    let rows = UInt32Array::from(rows.to_vec());
+    let values = take(values, &rows, None).map_err(unfit)?;
+    Ok(compact_column(values))
 }
 
 /// Returns a column of a row group if it is decoded.

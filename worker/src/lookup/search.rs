@@ -231,20 +231,23 @@ impl Operation for KeysBelow<'_> {
     }
 }
 
-/// Returns the rows of a sorted column that have one of the sorted keys in `range`, ascending.
-/// Returns `None` if the types differ.
+/// Returns the rows of a sorted column that have one of the sorted keys in `range`, ascending. If
+/// there are more than `most`, some more than that are returned, and not all. Returns `None` if the
+/// types differ.
 pub(super) fn find_in_sorted(
     keys: &dyn Array,
     range: Range<usize>,
     column: &dyn Array,
+    most: usize,
 ) -> Option<Vec<u32>> {
     let rows = non_null_count(column);
-    run_typed(keys, column, SortedSearch { range, rows })
+    run_typed(keys, column, SortedSearch { range, rows, most })
 }
 
 struct SortedSearch {
     range: Range<usize>,
     rows: usize,
+    most: usize,
 }
 
 impl Operation for SortedSearch {
@@ -253,7 +256,7 @@ impl Operation for SortedSearch {
     fn run<V: Values>(mut self, keys: V, column: V) -> Vec<u32> {
         let mut found = Vec::with_capacity(self.range.len());
         let mut row = 0;
-        while row < self.rows && !self.range.is_empty() {
+        while row < self.rows && !self.range.is_empty() && found.len() <= self.most {
             let first = self.range.start;
             let rows = row..self.rows;
             let starts: &[usize] = if rows.len() / self.range.len() <= ROWS_PER_KEY {
@@ -264,7 +267,10 @@ impl Operation for SortedSearch {
                 &search_at_once::<V, LANES>(keys, first, column, rows)
             };
             for (start, key) in starts.iter().zip(self.range.by_ref()) {
-                row = push_equal(keys.at(key), column, *start..self.rows, &mut found);
+                let left = self.most.saturating_sub(found.len());
+                let end = start.saturating_add(left).saturating_add(1);
+                let rows = *start..end.min(self.rows);
+                row = push_equal(keys.at(key), column, rows, &mut found);
             }
         }
         found
@@ -405,9 +411,12 @@ mod tests {
                     .collect();
                 for (keys, column) in arrays(&keys).iter().zip(arrays(rows)) {
                     assert!(is_sorted(&column));
-                    let found = find_in_sorted(keys, 0..keys.len(), &column);
+                    let found = find_in_sorted(keys, 0..keys.len(), &column, usize::MAX);
                     assert_eq!(found.as_ref(), Some(&expected), "{wanted:?}");
                     assert_eq!(find_in_unsorted(keys, &column), found, "{wanted:?}");
+                    let few = find_in_sorted(keys, 0..keys.len(), &column, 3).unwrap();
+                    assert!(few.iter().all(|row| expected.contains(row)), "{wanted:?}");
+                    assert!(few.len() > 3 || few == expected, "{wanted:?}");
                 }
             }
         }
@@ -430,8 +439,8 @@ mod tests {
         assert_eq!(is_strictly_ascending(&equal), Some(false));
         let numbers = Float64Array::from(vec![1.0, 2.0]);
         assert!(!is_sorted(&numbers));
-        assert_eq!(find_in_sorted(&numbers, 0..2, &numbers), None);
-        assert_eq!(find_in_sorted(&equal, 0..1, &numbers), None);
+        assert_eq!(find_in_sorted(&numbers, 0..2, &numbers, 9), None);
+        assert_eq!(find_in_sorted(&equal, 0..1, &numbers, 9), None);
     }
 
     #[test]

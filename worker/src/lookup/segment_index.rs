@@ -22,7 +22,7 @@ use parquet::file::metadata::ParquetMetaData;
 
 use super::search::keys_within;
 use crate::scan::{RowGroup, bloom_filter, has_columns, read_column};
-use crate::segment::{ORDER, PageChecksums};
+use crate::segment::{ORDER, PageChecksums, stored_schema};
 
 /// Number of rows of a page. A page may have fewer rows; then decoding begins a little later.
 const PAGE_ROWS: u32 = 20_000;
@@ -30,7 +30,7 @@ const PAGE_ROWS: u32 = 20_000;
 const SMALL_ROWS: u32 = 32 << 10;
 /// Number of keys up to which they are looked for in a bloom filter. Many keys are rarely all
 /// absent.
-const MOST_BLOOM_KEYS: usize = 16;
+pub(super) const MOST_BLOOM_KEYS: usize = 16;
 
 /// Bytes of a text besides its characters.
 const VIEW_BYTES: usize = 16;
@@ -72,7 +72,7 @@ impl SegmentIndex {
         let Some(field) = table_schema.fields().get(sorted_by) else {
             return Ok(None);
         };
-        if !has_columns(metadata, table_schema) {
+        if !has_columns(metadata, &stored_schema(table_schema)) {
             return Ok(None);
         }
         let schema = metadata.file_metadata().schema_descr();
@@ -225,9 +225,6 @@ fn sorted_by(metadata: &ParquetMetaData) -> Option<usize> {
 
 /// Returns whether a bloom filter excludes all of some keys.
 pub(super) fn excludes(filter: &Bloom, keys: &dyn Array, range: Range<usize>) -> bool {
-    if range.len() > MOST_BLOOM_KEYS {
-        return false;
-    }
     let values = range.map(|key| ScalarValue::try_from_array(keys, key));
     let Ok(values) = values.collect::<std::result::Result<_, _>>() else {
         return false;

@@ -606,6 +606,117 @@ async fn a_row_group_is_decoded_when_as_many_keys_were_asked_as_it_has_pages() {
     assert!(fixture.runtime_env.memory_pool.reserved() as u64 >= held);
 }
 
+/// A worker with segments of these keys, and a fragment that asks for the rows of some of them.
+struct Written {
+    fixture: Fixture,
+    keyed: KeyedFragment,
+    snapshot: Snapshot,
+    tallies: BTreeMap<u32, Tally>,
+}
+
+impl Written {
+    async fn new(budget_bytes: usize, segments: &[Vec<i64>]) -> Self {
+        let mut fixture = Fixture::new(&DataType::Int64, budget_bytes);
+        fixture.worker.context.config.row_group_rows = 50_000;
+        let mut tally = Tally::default();
+        for (write, numbers) in (1..).zip(segments) {
+            let numbers: Vec<_> = numbers.iter().copied().map(Some).collect();
+            let rows = rows(&DataType::Int64, &numbers, 1, &mut Numbers(7));
+            tally.add(WriteId(write), rows.num_rows() as u64);
+            fixture.write(write, rows, false).await;
+        }
+        let mut values = Values::default();
+        let keys = values.set(column("key", 0), keys(&DataType::Int64, &[Some(1)]));
+        let plan = filter(scan(&fixture.schema, false, true), keys, &[0, 1, 2, 3]);
+        let snapshot = Snapshot::new(WriteId(segments.len() as u64), &WriteSet::default());
+        let written = Self {
+            keyed: KeyedFragment::of(&plan, &Fragment::default()).unwrap(),
+            fixture,
+            snapshot,
+            tallies: BTreeMap::from([(1, tally)]),
+        };
+        let bindings = written.bindings(&[1]);
+        let expected = written.fixture.ordinary(&plan, bindings).await;
+        written.keyed.note_schema(&expected.schema());
+        written
+    }
+
+    fn bindings(&self, numbers: &[i64]) -> TicketBindings {
+        let numbers: Vec<_> = numbers.iter().copied().map(Some).collect();
+        let mut values = Values::default();
+        values.set(column("key", 0), keys(&DataType::Int64, &numbers));
+        let fixture = &self.fixture;
+        fixture.bindings(&self.snapshot, &self.tallies, &values, 0)
+    }
+
+    /// Returns the number of rows with these keys.
+    async fn look_up(&self, numbers: &[i64]) -> Result<usize, Refusal> {
+        let bindings = self.bindings(numbers);
+        let rows = self.fixture.by_key(&self.keyed, &bindings).await;
+        rows.map(|rows| rows.num_rows())
+    }
+
+    fn decoded_columns(&self) -> u64 {
+        self.fixture.cache.totals.misses.get()
+    }
+}
+
+#[tokio::test]
+async fn columns_that_have_no_room_together_are_not_decoded() {
+    let segments: Vec<Vec<i64>> = (0..8)
+        .map(|segment| (segment * 2_000..(segment + 1) * 2_000).collect())
+        .collect();
+    let written = Written::new(500_000, &segments).await;
+    let of_all: Vec<i64> = (0..8).map(|segment| segment * 2_000 + 1).collect();
+    for _ in 0..3 {
+        assert_eq!(written.look_up(&of_all).await, Err(Refusal::Cold));
+        assert_eq!(written.decoded_columns(), 0);
+    }
+    assert_eq!(written.look_up(&[4_001, 4_002, 9]).await, Ok(3));
+    assert_eq!(written.decoded_columns(), 8);
+    assert!(written.fixture.cache.held_bytes() <= 500_000);
+}
+
+#[tokio::test]
+async fn a_column_is_decoded_once_however_many_ask_at_the_same_time() {
+    let segments = [(0..9_000).collect(), (9_000..18_000).collect()];
+    let written = Written::new(64 << 20, &segments).await;
+    let look_up = async |number| written.look_up(&[number, number + 9_000, -5]).await;
+    let lookups = (0..8).map(look_up);
+    for found in futures::future::join_all(lookups).await {
+        assert_eq!(found, Ok(2));
+    }
+    assert_eq!(written.decoded_columns(), 8);
+}
+
+#[tokio::test]
+async fn rows_that_are_found_stay_right_while_other_columns_are_decoded() {
+    let segments = [(0..2_000).collect(), (2_000..4_000).collect()];
+    let written = Written::new(64 << 20, &segments).await;
+    assert_eq!(written.look_up(&[3, 5]).await, Ok(2));
+    let bindings = || written.bindings(&[3, 5, 2_007]);
+    let rows = written.fixture.by_key(&written.keyed, &bindings()).await;
+    let again = written.fixture.by_key(&written.keyed, &bindings()).await;
+    assert_eq!(shown(&rows.unwrap()), shown(&again.unwrap()));
+    assert_eq!(written.decoded_columns(), 8);
+}
+
+#[tokio::test]
+async fn rows_are_counted_before_more_than_their_keys_is_decoded() {
+    let mut numbers = vec![7; 40_000];
+    numbers.push(8);
+    let written = Written::new(64 << 20, &[numbers]).await;
+    // The row group has three pages, so it is decoded for the third key.
+    assert_eq!(written.look_up(&[7, 8]).await, Err(Refusal::Cold));
+    for _ in 0..2 {
+        assert_eq!(written.look_up(&[7, 8]).await, Err(Refusal::Unfit));
+        assert_eq!(written.decoded_columns(), 1);
+    }
+    for found in [Err(Refusal::Cold), Err(Refusal::Cold), Ok(1)] {
+        assert_eq!(written.look_up(&[8]).await, found);
+    }
+}
+
 #[test]
 fn other_fragments_are_not_by_key() {
     let schema = schema(&DataType::Int64);
