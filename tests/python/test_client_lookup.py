@@ -349,7 +349,7 @@ def test_a_lookup_that_nobody_refers_to_ends(connection, flock):
     until(lambda: connection.sql(running, [query_id]).rows() == [(0,)], "the call has ended")
 
 
-def test_a_forked_process_opens_its_own(connection, flock):
+def test_a_forked_process_does_not_end_the_lookup_of_its_parent(connection, flock):
     with connection.lookups(flock, columns=["name"]) as lookup:
         assert lookup.one(1) == {"name": "bird 1"}
         child = os.fork()

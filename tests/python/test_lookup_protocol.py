@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,16 @@ import pyarrow as pa
 import pytest
 from cluster import ADMIN_PASSWORD, PASSWORD, SECURED, LocalCluster
 from key_stream import KEYS, KeyStream, lookup_command
-from processes import Processes, until
+from processes import PATIENCE_SECONDS, Processes, until
 from pyarrow import flight
 from scrape import Operations
 
 import volary
 
 TEN_MILLION = 10_000_000
+# More keys than batches that are joined have together.
+MANY_KEYS = pa.array([1] * 9_000, pa.int64())
+ENDLESS = "SELECT count(*) FROM generate_series(1, 9000000000000000000) t(n) WHERE n % 7 = 3"
 
 
 @pytest.fixture
@@ -283,6 +286,44 @@ def test_a_table_that_is_replaced_or_emptied_is_followed(client, connection, flo
     assert f'the columns of table "{flock}" have changed' in str(error)
 
 
+def test_a_table_that_is_emptied_before_the_first_key_is_looked_up_gives_a_newer_snapshot(client, connection, flock):
+    stream = KeyStream(client, lookup_command(flock, ["name"], one_snapshot=True))
+    connection.sql(f"TRUNCATE TABLE {flock}")
+    connection.sql(f"INSERT INTO {flock} (k, name) VALUES (1, 'second'), (2, 'second')")
+    stream.send(1)
+    assert stream.answer()[1] == [(0, "second")]
+    connection.sql(f"INSERT INTO {flock} (k, name) VALUES (1, 'third')")
+    stream.send(1)
+    assert stream.answer()[1] == [(0, "second")]
+
+
+@pytest.mark.parametrize("change", ["TRUNCATE TABLE {t}", "CREATE OR REPLACE TABLE {t} AS SELECT * FROM {t}"])
+def test_a_snapshot_is_lost_with_the_rows_of_its_table(client, connection, flock, change):
+    stream = KeyStream(client, lookup_command(flock, ["name"], one_snapshot=True))
+    stream.send(1)
+    assert stream.answer()[1] == [(0, "bird 1")]
+    connection.sql(change.format(t=flock))
+    stream.send(1)
+    answers, error = stream.failure()
+    assert answers == []
+    assert "NOT_FOUND" in str(error)
+    assert f'table "{flock}" was replaced or emptied since the stream of lookups took its snapshot' in str(error)
+    assert "look the keys up again, in another stream" in str(error)
+
+
+def test_batches_that_meet_a_truncate_are_looked_up_in_the_new_state(client, connection, flock):
+    stream = KeyStream(client, lookup_command(flock, ["name"]))
+    for _ in range(30):
+        # Batches of this size are not joined, so some of them are under way when the workers drop the rows.
+        for _ in range(12):
+            stream.send_array(MANY_KEYS)
+        connection.sql(f"TRUNCATE TABLE {flock}")
+        for _ in range(12):
+            note, _ = stream.answer()
+            assert "error" not in note, note
+        connection.sql(f"INSERT INTO {flock} (k, name) SELECT value, 'again' FROM generate_series(1, 100)")
+
+
 # Rights and limits
 
 
@@ -304,10 +345,19 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 @contextmanager
-def logged_in(cluster: LocalCluster, user: str, password: str) -> Iterator[tuple[flight.FlightClient, Any]]:
-    with flight.connect(cluster.uri) as client:
+def logged_in(
+    cluster: LocalCluster, user: str, password: str, options: Sequence[tuple[str, int]] = ()
+) -> Iterator[tuple[flight.FlightClient, Any]]:
+    with flight.connect(cluster.uri, generic_options=list(options)) as client:
         header = client.authenticate_basic_token(user, password)
         yield client, flight.FlightCallOptions(headers=[header])
+
+
+def run(client: flight.FlightClient, statement: str, call: flight.FlightCallOptions) -> None:
+    """Runs a statement in the session of the call."""
+    info = client.get_flight_info(flight.FlightDescriptor.for_command(statement.encode()), call)
+    for endpoint in info.endpoints:
+        client.do_get(endpoint.ticket, call).read_all()
 
 
 def test_a_right_that_is_missing_or_revoked(limited):
@@ -330,6 +380,76 @@ def test_a_right_that_is_missing_or_revoked(limited):
         assert answers == []
         assert "PERMISSION_DENIED" in str(error)
         assert "nests" in str(error)
+
+
+def test_a_stream_ends_with_the_token_that_has_opened_it(limited):
+    with (
+        volary.connect(limited.uri, username="admin", password=ADMIN_PASSWORD) as admin,
+        flight.connect(limited.uri) as client,
+    ):
+        (row,) = admin.sql("CREATE TOKEN of_lookups").to_arrow().to_pylist()
+        call = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {row['token']}".encode())])
+        stream = KeyStream(client, lookup_command("nests"), call=call)
+        stream.send(1)
+        assert stream.answer()[1] == [(0, 1, "kea")]
+        admin.sql("DROP TOKEN of_lookups")
+        stream.send(1)
+        stream.close()
+        answers, error = stream.failure()
+        assert answers == []
+        assert isinstance(error, flight.FlightUnauthenticatedError)
+        assert "dropped" in str(error)
+
+
+def test_a_stream_ends_with_the_session_that_has_opened_it(limited):
+    with logged_in(limited, "admin", ADMIN_PASSWORD) as (client, call):
+        stream = KeyStream(client, lookup_command("nests"), call=call)
+        stream.send(1)
+        assert stream.answer()[1] == [(0, 1, "kea")]
+        list(client.do_action(flight.Action("CloseSession", b""), call))
+        stream.send(1)
+        stream.close()
+        answers, error = stream.failure()
+        assert answers == []
+        assert isinstance(error, flight.FlightUnauthenticatedError)
+        assert "the session was closed" in str(error)
+
+
+def test_a_stream_outlives_the_token_of_its_session_only_as_another_one(tmp_path: Path) -> None:
+    settings = SECURED | {"VOLARY_GATEWAY__SECURITY__TOKEN_LIFETIME": "3s"}
+    with (
+        LocalCluster(tmp_path, 1, settings=settings) as cluster,
+        volary.connect(cluster.uri, username="admin", password=ADMIN_PASSWORD) as admin,
+    ):
+        admin.sql("CREATE TABLE nests (k BIGINT NOT NULL, name VARCHAR) WITH (shard_key = 'k', shards = 2)")
+        admin.sql("INSERT INTO nests VALUES (1, 'kea')")
+        with logged_in(cluster, "admin", ADMIN_PASSWORD) as (client, call):
+            stream = KeyStream(client, lookup_command("nests"), call=call)
+
+            def failure() -> BaseException | None:
+                stream.send(1)
+                try:
+                    assert stream.answer()[1] == [(0, 1, "kea")]
+                except pa.ArrowException as error:
+                    return error
+                return None
+
+            error = until(failure, "the stream has ended with its token")
+            assert isinstance(error, flight.FlightUnavailableError)
+            assert "the session's token with which the stream was opened has expired" in str(error)
+        with (
+            volary.connect(cluster.uri, username="admin", password=ADMIN_PASSWORD) as connection,
+            connection.lookups("nests") as lookup,
+        ):
+            row = {"k": 1, "name": "kea"}
+            assert lookup.one(1) == row
+            first = lookup.query_ids
+
+            def goes_on() -> bool:
+                assert lookup.one(1) == row
+                return lookup.query_ids != first
+
+            until(goes_on, "the client has opened another stream")
 
 
 def test_there_are_limits_on_streams_and_batches(limited):
@@ -368,6 +488,111 @@ def test_an_idle_stream_ends_and_names_the_setting(tmp_path: Path) -> None:
             assert "gateway.lookup.idle_timeout" in str(error)
 
 
+@contextmanager
+def flood(stream: KeyStream) -> Iterator[None]:
+    """Sends large batches over a stream in the background, until the stream is cancelled. Nobody reads the answers."""
+
+    def send() -> None:
+        with suppress(pa.ArrowException, OSError):
+            while True:
+                stream.send_array(MANY_KEYS)
+
+    with ThreadPoolExecutor(1) as sender:
+        sent = sender.submit(send)
+        try:
+            yield
+        finally:
+            stream.cancel()
+            sent.result()
+
+
+def test_a_stream_that_is_not_read_gives_its_place_back(tmp_path: Path) -> None:
+    settings = {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1", "VOLARY_OPERATIONS__LISTEN": "127.0.0.1:0"}
+    with LocalCluster(tmp_path, 1, settings=settings) as cluster, cluster.connect() as connection:
+        connection.sql("CREATE TABLE nests (k BIGINT NOT NULL, name VARCHAR) WITH (shard_key = 'k', shards = 2)")
+        connection.sql("INSERT INTO nests VALUES (1, repeat('x', 100))")
+
+        def looked_up() -> float:
+            return Operations(cluster.output()).values()["volary_lookup_batches_total"]
+
+        def has_stopped() -> bool:
+            before = looked_up()
+            assert connection.sql("SELECT count(*) FROM nests", timeout=PATIENCE_SECONDS).rows() == [(1,)]
+            # The stream had its turn meanwhile. So it has begun nothing because too many answers wait.
+            return before == looked_up() > 1
+
+        with flight.connect(cluster.uri) as client:
+            stream = KeyStream(client, lookup_command("nests"))
+            with flood(stream):
+                until(has_stopped, "no lookup begins any more")
+                listed = "SELECT state FROM system.queries WHERE query_id = ?"
+                assert connection.sql(listed, [stream.opened["query_id"]]).rows() == [("running",)]
+                # It goes on when its answers are read.
+                stopped_at = looked_up()
+
+                def goes_on() -> bool:
+                    stream.messages()
+                    return looked_up() > stopped_at
+
+                until(goes_on, "another lookup has begun")
+
+
+def test_a_stream_that_is_not_read_ends_also_if_its_batches_are_refused(tmp_path: Path) -> None:
+    settings = {"VOLARY_GATEWAY__QUERY__MAX_RUNNING": "1", "VOLARY_GATEWAY__QUERY__UNREAD_TIMEOUT": "1s"}
+    with (
+        LocalCluster(tmp_path, 1, settings=settings) as cluster,
+        cluster.connect() as connection,
+        # With a larger window, the network would take all answers for a minute.
+        logged_in(cluster, "kea", "", [("grpc.http2.bdp_probe", 0)]) as (client, call),
+        ThreadPoolExecutor(2) as others,
+    ):
+        connection.sql("CREATE TABLE nests (k BIGINT NOT NULL, name VARCHAR) WITH (shard_key = 'k', shards = 2)")
+        run(client, "SET statement_timeout = '1s'", call)
+        stream = KeyStream(client, lookup_command("nests"), call=call)
+        # One of these statements has the only place, and the other one waits for it.
+        endless = [cluster.connect() for _ in range(2)]
+        results = [others.submit(other.sql, ENDLESS) for other in endless]
+        try:
+            states = "SELECT state FROM system.queries WHERE statement = ? ORDER BY 1"
+            both = [("queued",), ("running",)]
+            until(lambda: connection.sql(states, [ENDLESS]).rows() == both, "one of the statements waits")
+            with flood(stream):
+                ended = "SELECT outcome FROM system.query_log WHERE query_id = ?"
+
+                def outcome() -> list[tuple[Any, ...]]:
+                    return connection.sql(ended, [stream.opened["query_id"]]).rows()
+
+                assert until(outcome, "the stream has ended") == [("failed",)]
+                answers, error = stream.failure()
+                assert {refusal(answer, answer[0]["sequence"])["code"] for answer in answers} == {"DEADLINE_EXCEEDED"}
+                assert "the client has read no answer for 1s" in str(error)
+                assert "gateway.query.unread_timeout" in str(error)
+        finally:
+            for other in endless:
+                other.close()
+            wait(results)
+
+
+def test_a_stream_with_one_snapshot_has_the_time_limit_of_a_statement(tmp_path: Path) -> None:
+    settings = {"VOLARY_GATEWAY__LOOKUP__IDLE_TIMEOUT": "30s"}
+    with (
+        LocalCluster(tmp_path, 1, settings=settings) as cluster,
+        cluster.connect() as connection,
+        logged_in(cluster, "kea", "") as (client, call),
+    ):
+        connection.sql("CREATE TABLE nests (k BIGINT NOT NULL, name VARCHAR) WITH (shard_key = 'k', shards = 2)")
+        run(client, "SET statement_timeout = '3s'", call)
+        newest = KeyStream(client, lookup_command("nests"), call=call)
+        fixed = KeyStream(client, lookup_command("nests", one_snapshot=True), call=call)
+        answers, error = fixed.failure()
+        assert answers == []
+        assert "DEADLINE_EXCEEDED" in str(error)
+        assert "a stream of lookups in one snapshot" in str(error)
+        assert "statement_timeout" in str(error)
+        newest.send(1)
+        assert newest.answer() == ({"sequence": 2, "found": 0, "rows": 0}, [])
+
+
 def test_a_gateway_that_stops_says_so(tmp_path: Path) -> None:
     with Processes(tmp_path, {"VOLARY_OPERATIONS__LISTEN": "127.0.0.1:0"}) as processes:
         processes.add_worker()
@@ -389,10 +614,14 @@ def test_a_gateway_that_stops_says_so(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_is_gone_refuses_batches_until_it_is_back(tmp_path: Path) -> None:
-    with Processes(tmp_path) as processes:
+    with Processes(tmp_path, {"VOLARY_OPERATIONS__LISTEN": "127.0.0.1:0"}) as processes:
         worker = processes.add_worker()
         processes.sql("CREATE TABLE nests (k BIGINT NOT NULL, name VARCHAR) WITH (shard_key = 'k', shards = 4)")
         processes.sql("INSERT INTO nests VALUES (1, 'kea')")
+
+        def looked_up() -> float:
+            return Operations(processes.gateway.running().output()).values()["volary_lookup_keys_total"]
+
         with flight.connect(processes.gateway.uri) as client:
             stream = KeyStream(client, lookup_command("nests", ["name"]))
             stream.send(1)
@@ -402,6 +631,8 @@ def test_a_worker_that_is_gone_refuses_batches_until_it_is_back(tmp_path: Path) 
             error = refusal(stream.answer(), 3)
             assert error["code"] == "UNAVAILABLE"
             assert "worker" in error["message"]
+            assert looked_up() == 1
             worker.start()
             stream.send(1)
             assert stream.answer()[1] == [(0, "kea")]
+            assert looked_up() == 2

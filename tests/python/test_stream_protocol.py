@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from batch_stream import BatchStream, committed, ingest_command, outcomes
 from cluster import ADMIN_PASSWORD, PASSWORD, SECURED, LocalCluster
-from processes import Processes, until
+from processes import PATIENCE_SECONDS, Processes, until
 from pyarrow import flight
 from scrape import Operations
 
@@ -388,6 +388,86 @@ def test_a_right_that_is_revoked_ends_the_stream(limited):
         with pytest.raises(pa.ArrowException, match="nests"):
             list(client.do_action(action, call))
         assert admin.sql("SELECT count(*) FROM nests").rows() == [(1,)]
+
+
+def test_a_stream_ends_with_the_token_that_has_opened_it(limited):
+    with (
+        volary.connect(limited.uri, username="admin", password=ADMIN_PASSWORD) as admin,
+        flight.connect(limited.uri) as client,
+    ):
+        admin.sql("CREATE TABLE tokens (k BIGINT NOT NULL, name VARCHAR) WITH (shard_key = 'k', shards = 2)")
+        (row,) = admin.sql("CREATE TOKEN of_a_stream").to_arrow().to_pylist()
+        stream = BatchStream(client, "tokens", SCHEMA, headers(authorization=f"Bearer {row['token']}"))
+        stream.send(1, birds(1))
+        assert outcomes([stream.note()]) == committed([1])
+        admin.sql("DROP TOKEN of_a_stream")
+        stream.send(2, birds(2))
+        stream.close()
+        notes, error = stream.failure()
+        assert notes == []
+        assert isinstance(error, flight.FlightUnauthenticatedError)
+        assert "dropped" in str(error)
+        assert admin.sql("SELECT k FROM tokens").rows() == [(1,)]
+
+
+def test_a_stream_ends_with_the_session_that_has_opened_it(limited):
+    with (
+        volary.connect(limited.uri, username="admin", password=ADMIN_PASSWORD) as admin,
+        logged_in(limited, "admin", ADMIN_PASSWORD) as (client, call),
+    ):
+        admin.sql("CREATE TABLE sessions (k BIGINT NOT NULL, name VARCHAR) WITH (shard_key = 'k', shards = 2)")
+        stream = BatchStream(client, "sessions", SCHEMA, call)
+        stream.send(1, birds(1))
+        assert outcomes([stream.note()]) == committed([1])
+        list(client.do_action(flight.Action("CloseSession", b""), call))
+        stream.send(2, birds(2))
+        stream.close()
+        notes, error = stream.failure()
+        assert notes == []
+        assert isinstance(error, flight.FlightUnauthenticatedError)
+        assert "the session was closed" in str(error)
+        assert admin.sql("SELECT k FROM sessions").rows() == [(1,)]
+
+
+def test_a_stream_goes_on_when_the_token_of_its_session_has_expired(tmp_path: Path) -> None:
+    settings = SECURED | {"VOLARY_GATEWAY__SECURITY__TOKEN_LIFETIME": "3s"}
+    with (
+        LocalCluster(tmp_path, 1, settings=settings) as cluster,
+        volary.connect(cluster.uri, username="admin", password=ADMIN_PASSWORD) as admin,
+    ):
+        admin.sql("CREATE TABLE nests (k BIGINT NOT NULL, name VARCHAR) WITH (shard_key = 'k', shards = 2)")
+        with logged_in(cluster, "admin", ADMIN_PASSWORD) as (client, call):
+            stream, sequence = BatchStream(client, "nests", SCHEMA, call), 0
+
+            def failure() -> BaseException | None:
+                nonlocal sequence
+                sequence += 1
+                stream.send(sequence, birds(sequence))
+                try:
+                    assert outcomes([stream.note()]) == committed([sequence])
+                except pa.ArrowException as error:
+                    return error
+                return None
+
+            error = until(failure, "the stream has ended with its token")
+            assert isinstance(error, flight.FlightUnavailableError)
+            assert "the session's token with which the stream was opened has expired" in str(error)
+        with (
+            volary.connect(cluster.uri, username="admin", password=ADMIN_PASSWORD) as connection,
+            connection.stream("nests") as written,
+        ):
+            written.write(birds(0)).result(timeout=PATIENCE_SECONDS)
+            first, rows = written.query_id, 1
+
+            def goes_on() -> bool:
+                nonlocal rows
+                written.write(birds(0)).result(timeout=PATIENCE_SECONDS)
+                rows += 1
+                return written.query_id != first
+
+            until(goes_on, "the client has opened another stream")
+        with volary.connect(cluster.uri, username="admin", password=ADMIN_PASSWORD) as connection:
+            assert connection.sql("SELECT count(*) FROM nests WHERE k = 0").rows() == [(rows,)]
 
 
 def test_a_batch_that_is_larger_than_the_window_is_refused(limited):

@@ -348,8 +348,6 @@ fn encode_header_names(input: Vec<u8>) -> Vec<u8> {
     all
 }
 
-/// Returns the seeds of `rows`. `what` is a sum: 1 for a body instead of a list of messages, and 2
-/// for a DoExchange instead of a DoPut.
 /// Returns the request for rows of the table `t`.
 pub(super) fn lookup() -> LookupRequest {
     LookupRequest {
@@ -359,6 +357,8 @@ pub(super) fn lookup() -> LookupRequest {
     }
 }
 
+/// Returns the seeds of `rows`. `what` is a sum: 1 for a body instead of a list of messages, and 2
+/// for a DoExchange instead of a DoPut.
 pub fn rows() -> Vec<Seed> {
     let list = |descriptor: Vec<u8>, rows: &RecordBatch| wire::encode_list(put(descriptor, rows));
     let bind = CommandPreparedStatementQuery {

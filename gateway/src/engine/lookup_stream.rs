@@ -1,41 +1,41 @@
 //! A stream of lookups is a statement that goes on until its client ends it. Each of its batches is
 //! looked up like a query of its own: with the rights and the snapshot of the moment.
 
+/// Plans and runs lookups in one state of a table.
+mod planned_table;
+/// Finds the table and the columns that a client names.
+mod target;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use chrono::Utc;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, TryStreamExt};
 use tokio::sync::OwnedSemaphorePermit;
 use volary_catalog::access::Privilege;
-use volary_catalog::{CatalogState, RelationName, Table};
-use volary_exec::batches::used_bytes;
+use volary_catalog::{CatalogState, Table};
 use volary_flight_proto::ids::QueryId;
 use volary_flight_proto::snapshot::Snapshot;
-use volary_flight_proto::{Error, Result, SqlState};
-use volary_gather::MergedStreams;
-use volary_gather::report::StreamReports;
+use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 use volary_node::Runtimes;
 use volary_node::admission::RunPlace;
-use volary_node::runtimes::{SHORT_WORK_BYTES, continue_on_cpu};
-use volary_planner::gather::{LookupFragment, LookupMemory, QueryContext, RunSpan};
+use volary_planner::gather::{QueryContext, RunSpan};
 
+use self::planned_table::PlannedTable;
+pub(crate) use self::planned_table::{LookedUp, MAX_RUNNING};
+use self::target::{find_columns, find_table};
 use super::context::StatementContext;
 use super::result_columns::with_sql_types;
+use super::statement_queue::StatementQueue;
 use super::{Engine, Session};
-use crate::lookup::division::divide;
-use crate::lookup::found_rows::{FoundRows, OrderedRows};
 use crate::lookup::keys::{KeyColumn, Keys};
 use crate::lookup::streams::LookupStreams;
-use crate::sql::names::{WrittenName, is_cluster_schema};
-use crate::statements::{ProgressHandle, WorkerStatistics};
-
-/// Number of lookups of one stream that run at the same time.
-pub(crate) const MAX_RUNNING: usize = 4;
+use crate::sql::names::WrittenName;
+use crate::statements::ProgressHandle;
 
 /// What a client wants to look up.
 #[derive(Debug)]
@@ -50,41 +50,32 @@ pub(crate) struct LookupTarget {
 
 /// An open stream of lookups in a table.
 pub(crate) struct LookupStream {
-    engine: Arc<Engine>,
-    session: Session,
-    context: StatementContext,
-    table: Arc<Table>,
-    key: KeyColumn,
-    /// The columns of the workers' rows, by position in the table.
-    projection: Vec<usize>,
-    plan: Arc<LookupPlan>,
-    fixed: Option<FixedState>,
-    progress: ProgressHandle,
+    opened: Arc<OpenedLookups>,
+    /// The table as the last lookup found it.
+    planned: PlannedTable,
+    one_snapshot: Option<OneSnapshot>,
     _place: OwnedSemaphorePermit,
 }
 
-/// What a lookup needs beside its keys.
-struct LookupPlan {
-    fragment: LookupFragment,
-    /// The position of the shard key in the workers' rows.
-    key: usize,
-    /// The columns that the client gets. They are the first ones of the workers' rows.
-    columns: SchemaRef,
-    query: Arc<QueryContext>,
-    pool: Arc<dyn MemoryPool>,
+/// What stays the same as long as a stream is open.
+struct OpenedLookups {
+    engine: Arc<Engine>,
+    session: Session,
+    context: StatementContext,
+    key: KeyColumn,
+    /// The columns of the workers' rows, by position in the table.
+    projection: Vec<usize>,
+    progress: ProgressHandle,
 }
 
 /// What all batches of a stream see, if it has one snapshot.
-struct FixedState {
+#[derive(Clone)]
+struct OneSnapshot {
     snapshot: Snapshot,
     as_of_us: i64,
-}
-
-/// The rows of a lookup, with the memory that they take.
-#[derive(Debug)]
-pub(crate) struct LookedUp {
-    pub(crate) ordered: OrderedRows,
-    pub(crate) memory: MemoryReservation,
+    /// Says whether keys were looked up in the snapshot. Until then, the stream may have a newer
+    /// one.
+    is_used: bool,
 }
 
 impl Engine {
@@ -136,134 +127,48 @@ impl Engine {
             zone: context.time_zone(),
         };
         key_column.check_schema(keys)?;
-        let plan = LookupPlan::new(&context, &table, &projection, key, asked)?;
+        let planned = PlannedTable::new(&context, &table, &projection, key, asked)?;
         let progress = self.statements.progress(query_id);
         progress.set_running(&context.task().runtime_env());
-        let fixed = target.one_snapshot.then(|| FixedState {
+        let one_snapshot = target.one_snapshot.then(|| OneSnapshot {
             snapshot: context.snapshot.clone(),
-            as_of_us: plan.query.as_of_us,
+            as_of_us: planned.query().as_of_us,
+            is_used: false,
         });
-        if fixed.is_none() {
+        if one_snapshot.is_none() {
             progress.set_reads_since(None);
         }
-        Ok(LookupStream {
+        let opened = OpenedLookups {
             engine: Arc::clone(self),
             session,
             context,
-            table,
             key: key_column,
             projection,
-            plan: Arc::new(plan),
-            fixed,
             progress,
+        };
+        Ok(LookupStream {
+            opened: Arc::new(opened),
+            planned,
+            one_snapshot,
             _place: place,
         })
     }
 }
 
-impl LookupPlan {
-    /// Creates the plan for the columns `projection` of a table. The first `asked` of them are for
-    /// the client, and the shard key is at the position `key`.
-    fn new(
-        context: &StatementContext,
-        table: &Arc<Table>,
-        projection: &[usize],
-        key: usize,
-        asked: usize,
-    ) -> Result<Self> {
-        let config = context.state.config();
-        let query = config
-            .get_extension::<QueryContext>()
-            .ok_or_else(|| Error::internal("a lookup has no query context"))?;
-        let fragment = LookupFragment::new(table, projection, key, &query, config.batch_size())?;
-        let fields = fragment
-            .schema()
-            .fields()
-            .iter()
-            .take(asked)
-            .cloned()
-            .collect::<Vec<_>>();
-        Ok(Self {
-            fragment,
-            key,
-            columns: Arc::new(Schema::new(fields)),
-            query,
-            pool: Arc::clone(context.task().memory_pool()),
-        })
-    }
-}
-
-/// Returns a table in which keys can be looked up, and the position of its shard key.
-///
-/// # Errors
-/// `NOT_FOUND` if it does not exist, `PERMISSION_DENIED` if the user may not read it, and
-/// `INVALID_ARGUMENT` if it has no shard key.
-fn find_table(context: &StatementContext, name: &RelationName) -> Result<(Arc<Table>, usize)> {
-    let without_key = |what: &str| {
-        Error::invalid(format!(
-            "keys cannot be looked up in \"{name}\", because {what}; query it with SELECT"
-        ))
-    };
-    if is_cluster_schema(name.schema()) {
-        return Err(without_key("the tables of this schema have no shard key"));
-    }
-    let catalog = &context.catalog;
-    catalog.check_privilege(Privilege::Select, name, &context.rights)?;
-    let table = catalog
-        .table(name)
-        .ok_or_else(|| without_key("it is a view, which has no shard key"))?;
-    match table.shard_key() {
-        Some(key) => Ok((Arc::clone(table), key)),
-        None if table.is_reference() => Err(without_key(
-            "it is a reference table, which has no shard key",
-        )),
-        None => Err(without_key("the table has no shard key")),
-    }
-}
-
-/// Returns the positions of the columns with these names, or of all columns if there are no names.
-///
-/// # Errors
-/// `NOT_FOUND` for a column that does not exist. `INVALID_ARGUMENT` for one that is named twice.
-fn find_columns(table: &Table, names: &[String]) -> Result<Vec<usize>> {
-    let columns = table.schema().fields();
-    if names.is_empty() {
-        return Ok((0..columns.len()).collect());
-    }
-    let mut found = Vec::with_capacity(names.len());
-    for name in names {
-        let Some((position, _)) = columns.find(name) else {
-            let known: Vec<_> = columns
-                .iter()
-                .map(|column| column.name().as_str())
-                .collect();
-            return Err(Error::not_found(format!(
-                "table \"{}\" has no column \"{name}\"; it has {}",
-                table.name(),
-                known.join(", ")
-            ))
-            .with_sqlstate(SqlState::UndefinedColumn));
-        };
-        if found.contains(&position) {
-            return Err(Error::invalid(format!(
-                "column \"{name}\" is asked for twice; name it once"
-            ))
-            .with_sqlstate(SqlState::DuplicateColumn));
-        }
-        found.push(position);
-    }
-    Ok(found)
-}
-
 impl LookupStream {
     /// Returns the runtimes on which the stream's batches are looked up.
     pub(crate) fn runtimes(&self) -> &Runtimes {
-        &self.context.runtimes
+        &self.opened.context.runtimes
     }
 
     /// Returns the columns that the client gets, in DataFusion's own types.
     pub(crate) fn columns(&self) -> SchemaRef {
-        with_sql_types(&self.plan.columns)
+        with_sql_types(self.planned.columns())
+    }
+
+    /// Returns whether all batches see the same snapshot.
+    pub(crate) fn has_one_snapshot(&self) -> bool {
+        self.one_snapshot.is_some()
     }
 
     /// Reads the keys of a batch.
@@ -271,12 +176,13 @@ impl LookupStream {
     /// # Errors
     /// `INVALID_ARGUMENT` for keys that cannot be looked up.
     pub(crate) fn read_keys(&self, batch: &RecordBatch) -> Result<Keys> {
-        self.key.read(batch, self.engine.config.lookup.max_keys)
+        let max_keys = self.opened.engine.config.lookup.max_keys;
+        self.opened.key.read(batch, max_keys)
     }
 
     /// Returns what all streams of lookups share.
     pub(crate) fn counts(&self) -> Arc<LookupStreams> {
-        Arc::clone(&self.engine.lookups)
+        Arc::clone(&self.opened.engine.lookups)
     }
 
     /// Takes memory for what the client has sent.
@@ -284,27 +190,35 @@ impl LookupStream {
     /// # Errors
     /// `RESOURCE_EXHAUSTED` if there is too little memory.
     pub(crate) fn memory_for_keys(&self, bytes: usize) -> Result<MemoryReservation> {
-        let memory = MemoryConsumer::new("keys of lookups").register(&self.plan.pool);
+        let memory = MemoryConsumer::new("keys of lookups").register(self.planned.pool());
         memory.try_grow(bytes)?;
         Ok(memory)
     }
 
+    /// Returns the queue in which the stream waits for its turns.
+    pub(crate) fn statement_queue(&self) -> &StatementQueue {
+        &self.opened.engine.queue
+    }
+
     /// Waits until the stream may look up batches.
     pub(crate) fn wait_for_turn(&self) -> BoxFuture<'static, Result<RunPlace>> {
-        let (queue, claimant) = (self.engine.queue.clone(), self.session.claimant());
+        let (queue, claimant) = (
+            self.statement_queue().clone(),
+            self.opened.session.claimant(),
+        );
         async move { queue.wait_for_turn(&claimant).await }.boxed()
     }
 
     /// Returns whether other statements wait for the place that the stream has.
     pub(crate) fn must_give_way(&self) -> bool {
-        self.engine.queue.is_full()
+        self.statement_queue().is_full()
     }
 
     /// Notes since when the oldest running lookup runs, or that none runs.
     pub(crate) fn note_running(&self, since: Option<Instant>) {
         // A stream with one snapshot reads what was committed when it was opened.
-        if self.fixed.is_none() {
-            self.progress.set_reads_since(since);
+        if self.one_snapshot.is_none() {
+            self.opened.progress.set_reads_since(since);
         }
     }
 
@@ -312,124 +226,122 @@ impl LookupStream {
     ///
     /// # Errors
     /// The errors that end the stream: `NOT_FOUND` if the table was dropped or has other columns,
-    /// `PERMISSION_DENIED` or `UNAUTHENTICATED` if the user may no longer read it.
+    /// or was replaced after the snapshot of the stream, `PERMISSION_DENIED` or `UNAUTHENTICATED`
+    /// if the user may no longer read it.
     pub(crate) fn begin(
         &mut self,
         keys: Keys,
     ) -> Result<impl Future<Output = Result<LookedUp>> + Send + use<>> {
-        self.engine.cluster.refuse_conflicts()?;
-        let state = self.engine.catalog.state();
-        let rights = state.access().current_rights(self.session.rights())?;
-        let table = self.find_again(&state)?;
-        state.check_privilege(Privilege::Select, table.name(), &rights)?;
-        self.follow(table)?;
-        let current = state.snapshot();
-        let (snapshot, counted_writes, as_of_us) = match &self.fixed {
-            None => (current, None, Utc::now().timestamp_micros()),
-            Some(fixed) => {
-                let counted = (fixed.snapshot != current).then_some(current);
-                (fixed.snapshot.clone(), counted, fixed.as_of_us)
+        let opened = Arc::clone(&self.opened);
+        let now = Instant::now();
+        let is_used = self.one_snapshot.as_ref().is_some_and(|one| one.is_used);
+        let (state, planned) = opened.find_now(&self.planned, !is_used)?;
+        if let Some(one) = &mut self.one_snapshot {
+            if planned.table.id() != self.planned.table.id() {
+                one.snapshot = state.snapshot();
+                one.as_of_us = Utc::now().timestamp_micros();
+                opened.progress.set_reads_since(Some(now));
             }
-        };
-        let query = QueryContext {
-            snapshot,
-            counted_writes,
-            as_of_us,
-            lineage: state.lineage(),
-            tables: vec![Arc::clone(&self.table)],
-            span: RunSpan::current(),
-            ..QueryContext::clone(&self.plan.query)
-        };
-        let plan = Arc::clone(&self.plan);
-        let (table, progress) = (Arc::clone(&self.table), self.progress.clone());
-        Ok(look_up(plan, keys, table, query, progress))
-    }
-
-    /// Returns the table as it is now. A table that was replaced is found by its name, as a query
-    /// would find it.
-    ///
-    /// # Errors
-    /// `NOT_FOUND` if there is no such table any more.
-    fn find_again<'s>(&self, state: &'s CatalogState) -> Result<&'s Arc<Table>> {
-        let name = self.table.name();
-        let by_name = || match &self.fixed {
-            None => state.table(name),
-            // The rows of another table are not in the snapshot.
-            Some(_) => None,
-        };
-        let table = state.table_by_id(self.table.id()).or_else(by_name);
-        table.ok_or_else(|| {
-            Error::not_found(format!(
-                "table \"{name}\" was dropped while keys were looked up in it; create the table again, and open another stream"
-            ))
-            .with_sqlstate(SqlState::UndefinedTable)
+            one.is_used |= keys.count() > 0;
+        }
+        self.planned = planned.clone();
+        let one_snapshot = self.one_snapshot.clone();
+        let query = query_of(&planned, &state, one_snapshot.as_ref());
+        Ok(async move {
+            let found = planned.look_up(&keys, &query, &opened.progress).await;
+            match found {
+                // The table was replaced since the lookup began, and a worker has dropped its rows.
+                Err(error) if opened.is_gone(&planned.table, &error) => {
+                    let (state, planned) = opened.find_now(&planned, one_snapshot.is_none())?;
+                    let query = query_of(&planned, &state, one_snapshot.as_ref());
+                    planned.look_up(&keys, &query, &opened.progress).await
+                }
+                found => found,
+            }
         })
-    }
-
-    /// Takes over a newer state of the table.
-    ///
-    /// # Errors
-    /// `NOT_FOUND` if the table has other columns now.
-    fn follow(&mut self, table: &Arc<Table>) -> Result<()> {
-        if Arc::ptr_eq(table, &self.table) {
-            return Ok(());
-        }
-        let has_same_columns = table.schema() == self.table.schema();
-        if !has_same_columns || table.shard_key() != self.table.shard_key() {
-            return Err(Error::not_found(format!(
-                "the columns of table \"{}\" have changed while keys were looked up in it; open another stream",
-                table.name()
-            )));
-        }
-        let is_same = table.id() == self.table.id()
-            && table.name() == self.table.name()
-            && table.has_same_retention(&self.table);
-        self.table = Arc::clone(table);
-        if !is_same {
-            let (key, asked) = (self.plan.key, self.plan.columns.fields().len());
-            let plan = LookupPlan::new(&self.context, table, &self.projection, key, asked)?;
-            self.plan = Arc::new(plan);
-        }
-        Ok(())
     }
 }
 
-async fn look_up(
-    plan: Arc<LookupPlan>,
-    keys: Keys,
-    table: Arc<Table>,
-    query: QueryContext,
-    progress: ProgressHandle,
-) -> Result<LookedUp> {
-    if keys.values().get_array_memory_size() > SHORT_WORK_BYTES {
-        continue_on_cpu().await;
+impl OpenedLookups {
+    /// Returns the catalog's state of this moment, and the table as it is then. `known` is the
+    /// table as it was before. `may_be_replaced` says whether a table that has replaced it is found
+    /// by its name, as a query would find it.
+    ///
+    /// # Errors
+    /// The errors of [`LookupStream::begin`].
+    fn find_now(
+        &self,
+        known: &PlannedTable,
+        may_be_replaced: bool,
+    ) -> Result<(Arc<CatalogState>, PlannedTable)> {
+        self.engine.cluster.refuse_conflicts()?;
+        let state = self.engine.catalog.state();
+        let rights = state.access().current_rights(self.session.rights())?;
+        let table = find_again(&state, &known.table, may_be_replaced)?;
+        state.check_privilege(Privilege::Select, table.name(), &rights)?;
+        let planned = known.follow(&self.context, &self.projection, table)?;
+        Ok((state, planned))
     }
-    let memory = MemoryConsumer::new("rows of lookups").register(&plan.pool);
-    let workers = divide(keys.values(), &table)?;
-    let reports = StreamReports::default();
-    let transit = LookupMemory {
-        lookups: MAX_RUNNING,
-        pool: Arc::clone(&plan.pool),
+
+    /// Returns whether a lookup has failed because its table does not exist any more.
+    fn is_gone(&self, table: &Table, error: &Error) -> bool {
+        let exists = || {
+            let state = self.engine.catalog.state();
+            state.table_by_id(table.id()).is_some()
+        };
+        error.code() == ErrorCode::NotFound && !exists()
+    }
+}
+
+/// Returns the table `known` as it is now: see [`OpenedLookups::find_now`].
+///
+/// # Errors
+/// `NOT_FOUND` if there is no such table any more.
+fn find_again<'s>(
+    state: &'s CatalogState,
+    known: &Table,
+    may_be_replaced: bool,
+) -> Result<&'s Arc<Table>> {
+    if let Some(table) = state.table_by_id(known.id()) {
+        return Ok(table);
+    }
+    let name = known.name();
+    let what = match state.table(name) {
+        Some(table) if may_be_replaced => return Ok(table),
+        // The rows of another table are not in the snapshot.
+        Some(_) => {
+            "was replaced or emptied since the stream of lookups took its snapshot; look the keys up again, in another stream"
+        }
+        None => {
+            "was dropped while keys were looked up in it; create the table again, and open another stream"
+        }
     };
-    let streams = plan
-        .fragment
-        .open(&workers, &table, &query, &transit, &reports)?;
-    let shards = workers.iter().map(|asked| asked.shards.len()).sum();
-    let asked = workers.len();
-    drop(workers);
-    let mut found = MergedStreams::new(streams);
-    let mut batches = Vec::new();
-    while let Some(rows) = found.try_next().await? {
-        memory.try_grow(used_bytes(&rows.batch))?;
-        batches.push(rows.batch);
+    let error = Error::not_found(format!("table \"{name}\" {what}"));
+    Err(error.with_sqlstate(SqlState::UndefinedTable))
+}
+
+/// Returns the query of a lookup in this state of the catalog, or in the one snapshot of its
+/// stream.
+fn query_of(
+    planned: &PlannedTable,
+    state: &CatalogState,
+    one_snapshot: Option<&OneSnapshot>,
+) -> QueryContext {
+    let current = state.snapshot();
+    let (snapshot, counted_writes, as_of_us) = match one_snapshot {
+        None => (current, None, Utc::now().timestamp_micros()),
+        Some(one) => {
+            let counted = (one.snapshot != current).then_some(current);
+            (one.snapshot.clone(), counted, one.as_of_us)
+        }
+    };
+    QueryContext {
+        snapshot,
+        counted_writes,
+        as_of_us,
+        lineage: state.lineage(),
+        tables: vec![Arc::clone(&planned.table)],
+        span: RunSpan::current(),
+        ..QueryContext::clone(planned.query())
     }
-    drop(found);
-    progress.add_work(&WorkerStatistics::of_reports(asked, shards, &reports));
-    if memory.size() > SHORT_WORK_BYTES {
-        continue_on_cpu().await;
-    }
-    let found = FoundRows::new(&keys, batches, plan.key)?;
-    memory.try_grow(found.ordered_bytes())?;
-    let ordered = found.into_order(&plan.columns)?;
-    Ok(LookedUp { ordered, memory })
 }

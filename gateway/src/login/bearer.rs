@@ -64,6 +64,13 @@ impl BearerTokens {
         }
     }
 
+    /// Returns whether the token was valid once and has expired.
+    pub(super) fn has_expired(&self, text: &str) -> bool {
+        let opened = unpack(text)
+            .and_then(|sealed| self.sealer.open::<SessionClaims>(Purpose::Session, &sealed));
+        opened.is_err_and(|error| error.code() == ErrorCode::DeadlineExceeded)
+    }
+
     /// Returns the content of a valid token.
     ///
     /// # Errors
@@ -155,13 +162,16 @@ mod tests {
             .sealer
             .seal(Purpose::Session, &claims, Duration::ZERO);
         let expired = format!("{PREFIX}{}", hex::encode(sealed));
+        assert!(bearers.has_expired(&expired));
         assert!(bearers.is_continued_by(&expired, &of("kea", "s")));
         assert!(bearers.is_continued_by(&of("kea", "s"), &of("kea", "s")));
         for other in [of("kea", "t"), of("kaka", "s"), "x".to_owned()] {
+            assert!(!bearers.has_expired(&other), "{other}");
             assert!(!bearers.is_continued_by(&expired, &other), "{other}");
         }
         let stranger = BearerTokens::new(Key::from_secret("workers"), Duration::from_secs(60));
         assert!(!stranger.is_continued_by(&expired, &of("kea", "s")));
+        assert!(!stranger.has_expired(&expired));
     }
 
     #[test]

@@ -230,6 +230,36 @@ impl Login {
         }
     }
 
+    /// Checks the credentials of a call that goes on, such as a stream of batches. Passwords are
+    /// not checked, because the rights of a user end when the password changes: see
+    /// [`volary_catalog::access::Access::current_rights`].
+    ///
+    /// # Errors
+    /// `UNAUTHENTICATED` if the token was dropped or has expired, or if the session was closed.
+    /// `UNAVAILABLE` if the token of a session has expired. The client may have a newer one, so it
+    /// should open the stream again.
+    pub(crate) fn check_again(&self, credentials: &Credentials) -> Result<()> {
+        let state = self.catalog.state();
+        let Credentials::Bearer(token) = credentials else {
+            return Ok(());
+        };
+        if !state.access().has_users() {
+            return Ok(());
+        }
+        if !BearerTokens::is_bearer_token(token) {
+            return identify_by_token(&state, token).map(drop);
+        }
+        let checked = self.identify_by_session(&state, token);
+        checked.map(drop).map_err(|error| {
+            if !self.bearer_tokens.has_expired(token) {
+                return error;
+            }
+            Error::unavailable(
+                "the session's token with which the stream was opened has expired; open another stream with the session's newest token, or log in again, and send what was not answered",
+            )
+        })
+    }
+
     /// Returns the token in the cookie, if it continues the session of the token that is shown.
     /// Otherwise returns the credentials that are shown. JDBC keeps the newest token as a cookie,
     /// but still shows the one that it logged in with.

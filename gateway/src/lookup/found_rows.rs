@@ -10,6 +10,7 @@ use datafusion::error::Result;
 use volary_exec::batches::used_bytes;
 
 use super::keys::Keys;
+use super::row_sizes::value_sizes;
 
 /// The number of a key that nobody has asked for.
 const UNKNOWN: u32 = u32::MAX;
@@ -72,17 +73,25 @@ impl<'a> FoundRows<'a> {
         })
     }
 
-    /// Returns the estimated size of the rows when they are in order, in bytes.
+    /// Returns about the size of the rows when they are in order, in bytes. A few rows may be much
+    /// larger than the others and asked for much more often, so each row is counted by itself.
     pub(crate) fn ordered_bytes(&self) -> usize {
-        let ordered: usize = self
-            .numbers
-            .iter()
-            .map(|key| self.rows_of(*key).len())
-            .sum();
-        let found: usize = self.batches.iter().map(RecordBatch::num_rows).sum();
-        let bytes: usize = self.batches.iter().map(used_bytes).sum();
-        let bytes_per_row = bytes.div_ceil(found.max(1)) + BYTES_PER_ROW;
-        ordered.saturating_mul(bytes_per_row)
+        let is_each_once = self.numbers.len() + 1 == self.starts.len();
+        let bytes: usize = if is_each_once {
+            self.batches.iter().map(used_bytes).sum()
+        } else {
+            let sizes: Vec<_> = self.batches.iter().map(row_sizes).collect();
+            let size = |(batch, row): &(usize, usize)| sizes[*batch][*row];
+            let sizes = self.each_row().map(size);
+            sizes.fold(0, usize::saturating_add)
+        };
+        let count = self.each_row().count();
+        bytes.saturating_add(count.saturating_mul(BYTES_PER_ROW))
+    }
+
+    /// Returns the rows of all keys, as often as these were asked for.
+    fn each_row(&self) -> impl Iterator<Item = &(usize, usize)> {
+        self.numbers.iter().flat_map(|key| self.rows_of(*key))
     }
 
     /// Puts the rows into the order of their keys. `schema` has the columns that are kept, which
@@ -118,6 +127,17 @@ impl<'a> FoundRows<'a> {
         let key = key as usize;
         &self.rows[self.starts[key]..self.starts[key + 1]]
     }
+}
+
+/// Returns about the size of each row of a batch, in bytes.
+fn row_sizes(batch: &RecordBatch) -> Vec<usize> {
+    let mut sizes = vec![0_usize; batch.num_rows()];
+    for column in batch.columns() {
+        for (size, more) in sizes.iter_mut().zip(value_sizes(column)) {
+            *size = size.saturating_add(more);
+        }
+    }
+    sizes
 }
 
 /// Numbers the different keys in the order in which they are asked for. Returns the number of each
@@ -233,5 +253,25 @@ mod tests {
         let bytes = used_bytes(&found[0]);
         let found = FoundRows::new(&asked, found, 1).unwrap();
         assert!(found.ordered_bytes() >= 50 * bytes);
+    }
+
+    #[test]
+    fn a_large_row_counts_as_often_as_it_is_asked_for() {
+        const LARGE: usize = 100_000;
+        let found = |asked: Vec<i64>| {
+            let asked = keys(Arc::new(Int64Array::from(asked)), DataType::Int64);
+            let names = (0..50).map(|key| "x".repeat(if key == 7 { LARGE } else { 1 }));
+            let names: ArrayRef = Arc::new(StringViewArray::from_iter_values(names));
+            let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..50));
+            let batch = RecordBatch::try_from_iter([("name", names), ("k", ids)]).unwrap();
+            let found = FoundRows::new(&asked, vec![batch], 1).unwrap();
+            found.ordered_bytes()
+        };
+        let once = (0..50).collect::<Vec<_>>();
+        assert!((LARGE..LARGE * 2).contains(&found(once.clone())));
+        let often = once.iter().copied().chain([7; 40]).collect();
+        assert!((41 * LARGE..42 * LARGE).contains(&found(often)));
+        let others_often = once.iter().copied().chain([8; 40]).collect();
+        assert!((LARGE..LARGE * 2).contains(&found(others_often)));
     }
 }

@@ -4,15 +4,17 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, new_empty_array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, new_empty_array};
 use arrow::compute::kernels::cmp::not_distinct;
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options, concat, filter};
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, Float32Type, Float64Type, Schema};
 use arrow::error::ArrowError;
+use volary_exec::batches::used_bytes;
 use volary_exec::instants::cast_in_zone;
 use volary_exec::text_casts::cast_column;
 use volary_flight_proto::{Error, ErrorCode, Result, SqlState};
 
+use super::row_sizes::written_out_bytes;
 use crate::sql_type::sql_type_name;
 
 /// The shard key of a table, by which keys are looked up.
@@ -106,10 +108,19 @@ impl KeyColumn {
 
     /// Casts a column. The result is NULL where the cast would change the value.
     fn cast(&self, column: &ArrayRef) -> Result<ArrayRef> {
-        let column = match column.data_type() {
-            DataType::Dictionary(_, values) => cast_with_options(column, values, &STRICT)
+        let written_out = match column.data_type() {
+            DataType::Dictionary(_, values) => Some(values.as_ref()),
+            DataType::RunEndEncoded(_, values) => Some(values.data_type()),
+            _ => None,
+        };
+        let column = match written_out {
+            Some(values) => cast_with_options(column, values, &STRICT)
                 .map_err(|source| self.cast_error(values, source))?,
-            _ => Arc::clone(column),
+            None => Arc::clone(column),
+        };
+        let column = match self.data_type.is_floating() {
+            true => column,
+            false => without_negative_zero(column),
         };
         let (given, wanted) = (column.data_type(), &self.data_type);
         if given == wanted {
@@ -165,6 +176,30 @@ impl KeyColumn {
             source,
         );
         error.with_sqlstate(sqlstate)
+    }
+}
+
+/// Returns the memory that the keys of a batch need, in bytes, including those that are written out
+/// of a dictionary or of runs.
+pub(crate) fn bytes_of_keys(batch: &RecordBatch) -> usize {
+    let columns = batch.columns().iter();
+    let written_out: usize = columns.map(|column| written_out_bytes(column)).sum();
+    used_bytes(batch).saturating_add(written_out)
+}
+
+/// Returns floating-point numbers with 0 in place of -0, which is the same number. Other arrays
+/// stay as they are.
+fn without_negative_zero(column: ArrayRef) -> ArrayRef {
+    match column.data_type() {
+        DataType::Float32 => {
+            let values = column.as_primitive::<Float32Type>();
+            Arc::new(values.unary::<_, Float32Type>(|value| value + 0.0))
+        }
+        DataType::Float64 => {
+            let values = column.as_primitive::<Float64Type>();
+            Arc::new(values.unary::<_, Float64Type>(|value| value + 0.0))
+        }
+        _ => column,
     }
 }
 
@@ -238,7 +273,7 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use arrow::array::{
-        AsArray, Float64Array, Int64Array, NullArray, StringArray, StringViewArray,
+        Float64Array, Int32Array, Int64Array, NullArray, RunArray, StringArray, StringViewArray,
         TimestampNanosecondArray, UInt64Array,
     };
     use arrow::datatypes::{Field, Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType};
@@ -281,6 +316,22 @@ mod tests {
         let keys = read(DataType::Int64, numbers).unwrap();
         assert_eq!(keys.values().as_primitive::<Int64Type>().values(), &[2]);
         assert_eq!(keys.positions(), [2]);
+        for wanted in [DataType::Int64, DataType::Decimal128(10, 2)] {
+            let keys = read(wanted, Float64Array::from(vec![-0.0, 0.5])).unwrap();
+            assert_eq!(keys.positions().first(), Some(&0));
+        }
+    }
+
+    #[test]
+    fn keys_that_are_stored_once_are_counted_as_often_as_they_are_asked_for() {
+        let ends = Int32Array::from(vec![2, 5]);
+        let runs: RunArray<Int32Type> =
+            RunArray::try_new(&ends, &Int64Array::from(vec![7, 8])).unwrap();
+        let batch = RecordBatch::try_from_iter([("k", Arc::new(runs.clone()) as ArrayRef)]);
+        assert!(bytes_of_keys(&batch.unwrap()) >= 5 * 8);
+        let keys = read(DataType::Int32, runs).unwrap();
+        let values = keys.values().as_primitive::<Int32Type>().values();
+        assert_eq!(values, &[7, 7, 8, 8, 8]);
     }
 
     #[test]

@@ -7,5 +7,7 @@ pub(crate) mod division;
 pub(crate) mod found_rows;
 /// Checks the keys of a batch, and casts them to the type of the shard key.
 pub(crate) mod keys;
+/// Says how large single values are.
+mod row_sizes;
 /// Limits and counts streams of lookups.
 pub(crate) mod streams;

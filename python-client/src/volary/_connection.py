@@ -232,8 +232,8 @@ class Connection:
         array = to_array(keys)
         command = lookup_request(table, _wanted(columns), schema=schema, one_snapshot=True)
         seconds = self._gateway.timeout if timeout is None else timeout
-        exchange = self._gateway.shared_channel().exchange(command, timeout=seconds)
-        return look_up_all(exchange, array, positions, seconds)
+        with self._gateway.exchange(command, timeout=seconds) as exchange:
+            return look_up_all(exchange, array, positions, seconds=seconds, interruptibly=self._gateway.interruptibly)
 
     def lookups(
         self,

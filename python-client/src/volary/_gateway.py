@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -172,10 +173,22 @@ class Gateway:
         self._check_open()
         return Channel(self._target.uri, self._target, self._session, Sharing.OWN)
 
-    def shared_channel(self) -> Channel:
-        """Returns the channel over which the session's statements go. It ends with the session."""
+    @contextmanager
+    def exchange(self, command: bytes, *, timeout: float | None) -> Iterator[Exchange]:
+        """Starts a call, and ends it at the end of the block. `close` cancels it."""
         self._check_open()
-        return self._channel
+        exchange = self._channel.exchange(command, timeout=timeout)
+        try:
+            with self._lock:
+                self._check_open()
+                self._waiting.add(exchange)
+            yield exchange
+        finally:
+            self._end(exchange)
+
+    def interruptibly(self, call: Callable[[], None], cancel: Callable[[], None]) -> None:
+        """Runs a call that blocks in C++. Ctrl-C runs `cancel`, which ends it."""
+        self._interruptible.run(call, cancel)
 
     def log_in_again(self) -> bool:
         """Logs in with the password of the target, and says whether it has one. The session gets a new token."""

@@ -17,6 +17,8 @@ mod endings;
 mod lookup_stream;
 /// Defines the notes that are sent beside the rows.
 mod note;
+/// Keeps the credentials of calls that go on, and checks them again.
+mod open_login;
 /// Defines the statistics in the last note of a statement.
 mod statistics;
 

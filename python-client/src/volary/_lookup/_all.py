@@ -15,17 +15,25 @@ from .._exchange import Exchange
 from .._interrupt import cancellable
 from ..errors import CancelledError, DeadlineExceededError
 from ._answer import Answer
-from ._call import Call
+from ._call import Call, Interruptibly
 
 # Number of keys in a batch, and of batches that are sent before the first of them is answered.
 _BATCH_KEYS = 65_536
 _MOST_UNANSWERED = 4
 
 
-def look_up_all(exchange: Exchange, keys: pa.Array[Any], positions: str | None, seconds: float | None) -> pa.Table:
+def look_up_all(
+    exchange: Exchange,
+    keys: pa.Array[Any],
+    positions: str | None,
+    *,
+    seconds: float | None,
+    interruptibly: Interruptibly,
+) -> pa.Table:
     """Returns the rows of all keys, in the order of the keys: see `volary.Connection.lookup`. Ends `exchange`."""
     deadline = None if seconds is None else time.monotonic() + seconds
-    call = Call(exchange, keys.type)
+    call = Call(keys.type, interruptibly)
+    call.use(exchange)
     sent: deque[tuple[int, Future[Answer]]] = deque()
     tables: list[pa.Table] = []
 

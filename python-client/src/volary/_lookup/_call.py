@@ -1,110 +1,323 @@
 """One call of a lookup: a DoExchange in which batches of keys go to the gateway, and their rows come back in order.
 
 Notes are JSON in the `app_metadata` of messages. The first one has the `query_id`. The last message of an answer says
-how many keys were `found`, and a refused batch has an `error` instead of rows.
+how many keys were `found`, and a refused batch has an `error` instead of rows. Batches are counted from 1, and each
+answer has the `sequence` of its batch.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from .._exchange import Exchange, Note
-from ..errors import ERROR_CLASSES, Error, ErrorCode, InternalError, UnavailableError
+from .._interrupt import cancellable
+from ..errors import (
+    ERROR_CLASSES,
+    CancelledError,
+    DeadlineExceededError,
+    Error,
+    ErrorCode,
+    InternalError,
+    InvalidArgumentError,
+    UnavailableError,
+)
 from ._answer import Answer
+
+NOT_SENT = "the keys could not be sent within the timeout of the lookup: the gateway was not reached, or took no keys"
+
+Interruptibly: TypeAlias = "Callable[[Callable[[], None], Callable[[], None]], None]"
+"""Runs a call that blocks in C++. Ctrl-C runs the second function, which ends it."""
 
 _KEY = "key"
 _READER = "volary-lookup"
+_WATCHER = "volary-lookup-deadlines"
 _JOIN_SECONDS = 5.0
+# pyarrow sends no batch of 2 GiB. The difference has room for what it puts around the keys.
+_MOST_BYTES = (2 << 30) - (1 << 20)
+# Time that a write has even if its deadline is nearer, or if its caller gives up. A write usually takes microseconds,
+# and the call must be ended if one does not end by itself, which costs all callers more.
+_GRACE_SECONDS = 0.25
+# A lock takes no longer timeout than a few centuries.
+_LONGEST_WAIT_SECONDS = 3600.0
 
 
-@dataclass(slots=True)
-class _Pending:
-    future: Future[Answer]
+@dataclass(slots=True, eq=False)
+class _Batch:
     asked: int
+    deadline: float
+    future: Future[Answer] = field(default_factory=Future)
+    number: int = 0
+    write_until: float = math.inf
+    """When a write that has not ended is broken off."""
+    is_given_up: bool = False
 
 
 class Call:
-    """A call for keys of one type. Any thread may send keys. A thread of the call reads the answers."""
+    """A call for keys of one type. Any thread may send keys, one thread at a time. A thread of the call reads the
+    answers. Another one watches the deadlines of writes, which block while the gateway reads nothing.
+    """
 
-    def __init__(self, exchange: Exchange, key_type: pa.DataType) -> None:
-        """Takes over `exchange`, to which nothing was sent yet."""
+    def __init__(self, key_type: pa.DataType, interruptibly: Interruptibly) -> None:
+        """Creates a call without an exchange: see `use` and `open`."""
         self.query_id = ""
         """The id of the call in logs, errors, `system.queries` and KILL. Empty until the gateway has answered."""
         self.error: BaseException | None = None
         """Why the call has ended."""
-        self._exchange = exchange
+        self.last_use = 0
+        """For the lookup that keeps the call."""
+        self._interruptibly = interruptibly
         self._schema = pa.schema({_KEY: key_type})
-        # Guards the order of the batches, and of those that are not answered.
-        self._lock = threading.Lock()
-        self._unanswered: deque[_Pending] = deque()
-        self._is_announced = False
         self._process = os.getpid()
-        self._thread = threading.Thread(target=self._read, name=_READER, daemon=True)
+        # Guards everything below. No thread holds it while it waits for the network. It is an RLock because a
+        # `Condition` takes such a lock again in C, where a KeyboardInterrupt cannot come between.
+        self._lock = threading.RLock()
+        self._exchange: Exchange | None = None
+        self._is_finished = False
+        self._thread: threading.Thread | None = None
+        self._sent = 0
+        self._unanswered: deque[_Batch] = deque()
+        # The batch whose thread writes now, and those who wait for it.
+        self._writing: _Batch | None = None
+        self._turn = threading.Condition(self._lock)
+        # The time at which the watcher looks again at the latest.
+        self._watcher: threading.Thread | None = None
+        self._watched_until = math.inf
+        self._watching = threading.Condition(self._lock)
 
     @property
     def has_ended(self) -> bool:
         """Says whether the call takes no keys any more."""
-        return self.error is not None or self._process != os.getpid()
+        return self.error is not None or self._is_finished or self._process != os.getpid()
 
-    def send(self, keys: pa.Array[Any]) -> Future[Answer]:
-        """Sends a batch of keys, and returns the future of its answer. Waits while the gateway reads nothing.
+    def use(self, exchange: Exchange) -> None:
+        """Takes over an exchange, to which nothing was sent yet. The thread that reads starts after the first batch."""
+        self._attach(exchange)
 
-        If the call has ended, the future has the error.
+    def open(self, open_exchange: Callable[[], Exchange]) -> None:
+        """Opens the exchange in the thread of the call. So nobody has to wait for it longer than until his deadline."""
+        self._start(open_exchange)
+
+    def send(self, keys: pa.Array[Any], deadline: float = math.inf) -> Future[Answer]:
+        """Sends a batch of keys, and returns the future of its answer. Waits while the gateway reads nothing, until the
+        deadline, which is a time of the monotonic clock.
+
+        If the keys could not be sent, the future has the error. If a write is interrupted, or does not end in time, the
+        call is ended: otherwise nobody would know whether the gateway counts its batch, and to whom the next answers
+        belong.
         """
         batch = pa.record_batch([keys], schema=self._schema)
-        future: Future[Answer] = Future()
-        with self._lock:
-            if self.error is not None:
-                future.set_exception(self.error)
-                return future
-            self._unanswered.append(_Pending(future, len(keys)))
-            try:
-                if not self._is_announced:
-                    self._is_announced = True
-                    self._exchange.announce(self._schema)
-                    self._exchange.write_rows(batch)
-                    self._thread.start()
-                else:
-                    self._exchange.write_rows(batch)
-            except Error as error:
-                # The gateway has ended the call. If the reader runs, it gets the same error after earlier answers.
-                if not self._thread.is_alive():
-                    self._end(error)
-        return future
+        if batch.nbytes > _MOST_BYTES:
+            raise InvalidArgumentError(
+                f"the {len(keys)} keys take {batch.nbytes} bytes, and a batch may have at most {_MOST_BYTES}; "
+                "look them up in several batches"
+            )
+        sending = _Batch(len(keys), deadline)
+        cancellable(lambda: self._send(sending, batch), lambda: self._give_up(sending))
+        return sending.future
 
     def finish(self) -> None:
         """Says that no keys follow. Those that were sent are still answered."""
         with self._lock:
-            if self._is_announced and self.error is None:
-                self._exchange.finish()
+            exchange = None if self.has_ended else self._exchange
+            self._is_finished = True
+            self._turn.notify_all()
+            if self._writing is not None:
+                # A thread that writes must not be disturbed. The gateway ends a call over which nothing more comes.
+                return
+        if exchange is not None:
+            exchange.finish()
 
     def cancel(self, error: BaseException) -> None:
         """Ends the call at once. What is not answered has this error. May be called more than once."""
         if self._process != os.getpid():
             # A forked process has a copy of the call, but not its thread.
             return
-        self._exchange.cancel()
         with self._lock:
             self._end(error)
+            exchange = self._exchange
+        if exchange is not None:
+            exchange.cancel()
 
     def close(self) -> None:
         """Frees the call, which has ended or is cancelled."""
-        if self._process == os.getpid():
-            if self._thread.is_alive() and threading.current_thread() is not self._thread:
-                self._thread.join(_JOIN_SECONDS)
-            self._exchange.close()
+        if self._process != os.getpid() or (exchange := self._exchange) is None:
+            # Nothing ends a thread that is just connecting. It closes what it opens.
+            return
+        thread = self._thread
+        if thread is None:
+            exchange.close()
+        elif threading.current_thread() is not thread:
+            thread.join(_JOIN_SECONDS)
 
-    def _read(self) -> None:
-        """Reads the answers. The thread of the call runs this method."""
+    # Sending
+
+    def _send(self, sending: _Batch, batch: pa.RecordBatch) -> None:
+        # A KeyboardInterrupt may come between any two calls, so what happened is read from `_writing`.
+        try:
+            if self._take_turn(sending):
+                self._write(sending, batch)
+        except Error as error:
+            self._fail(sending, error)
+        except BaseException:
+            self._break_off(sending)
+            raise
+        finally:
+            with self._lock:
+                if self._writing is sending:
+                    self._writing = None
+                    self._turn.notify()
+
+    def _take_turn(self, sending: _Batch) -> bool:
+        """Waits until no other thread writes, and says whether the batch can be written. If not, its future has the
+        reason, or this raises it.
+        """
+        with self._lock:
+            try:
+                while not self.has_ended and (self._exchange is None or self._writing is not None):
+                    _check(sending)
+                    left = sending.deadline - time.monotonic()
+                    self._turn.wait(min(left, _LONGEST_WAIT_SECONDS))
+                _check(sending)
+                if self.has_ended:
+                    sending.future.set_exception(self.error or UnavailableError("the call takes no more keys"))
+                    return False
+                self._begin_write(sending)
+            finally:
+                if self._writing is not sending:
+                    # This thread may have been woken because it is its turn.
+                    self._turn.notify()
+        return True
+
+    def _begin_write(self, sending: _Batch) -> None:
+        """Takes note of the batch. The lock must be held."""
+        until = max(sending.deadline, time.monotonic() + _GRACE_SECONDS)
+        self._watch_until(until)
+        sending.write_until = until
+        # From here on, an interrupted thread ends the call.
+        self._writing = sending
+        self._sent += 1
+        sending.number = self._sent
+        self._unanswered.append(sending)
+
+    def _write(self, sending: _Batch, batch: pa.RecordBatch) -> None:
+        exchange = self._exchange
+        assert exchange is not None
+        if threading.current_thread() is threading.main_thread():
+            self._interruptibly(lambda: exchange.write_rows(batch), lambda: self._give_up(sending))
+        else:
+            exchange.write_rows(batch)
+        if self._thread is None:
+            self._start(None)
+
+    def _fail(self, sending: _Batch, error: Error) -> None:
+        """Takes note of an error of sending."""
+        with self._lock:
+            if self._writing is not sending:
+                # It was not sent because of its deadline, or because its task was cancelled.
+                sending.future.set_exception(error)
+                return
+            # The gateway has usually ended the call. The reader gets the same error after earlier answers.
+            self._is_finished = True
+            self._turn.notify_all()
+            if self._unanswered and self._unanswered[-1] is sending:
+                _fail(self._unanswered.pop(), error)
+            if self._thread is None:
+                self._end(error)
+            exchange = self._exchange
+        if exchange is not None:
+            # The reader comes to an end even if it was pyarrow that refused the batch.
+            with suppress(Error):
+                exchange.finish()
+
+    def _break_off(self, sending: _Batch) -> None:
+        """Ends the call if the batch may have been sent in part. The others may send theirs again."""
+        with self._lock:
+            if self._writing is not sending:
+                return
+            self._end(UnavailableError("the call has ended because a thread was interrupted while it sent keys"))
+            exchange = self._exchange
+        if exchange is not None:
+            exchange.cancel()
+
+    def _give_up(self, sending: _Batch) -> None:
+        """Lets the thread that sends this batch return soon. Any other thread may call this."""
+        with self._lock:
+            sending.is_given_up = True
+            sending.write_until = min(sending.write_until, time.monotonic() + _GRACE_SECONDS)
+            if self._writing is sending:
+                self._watch_until(sending.write_until)
+            self._turn.notify_all()
+
+    # Deadlines
+
+    def _watch_until(self, until: float) -> None:
+        """Lets the watcher look at the write at this time, or earlier. The lock must be held."""
+        if until >= self._watched_until:
+            return
+        self._watched_until = until
+        if self._watcher is None:
+            watcher = threading.Thread(target=self._watch, name=_WATCHER, daemon=True)
+            watcher.start()
+            self._watcher = watcher
+        else:
+            self._watching.notify()
+
+    def _watch(self) -> None:
+        """Breaks off a write that does not end in time. A thread of its own runs this method.
+
+        It usually sleeps for as long as the timeout of a lookup, however many batches are sent meanwhile.
+        """
+        with self._lock:
+            while self.error is None:
+                writing, now = self._writing, time.monotonic()
+                if writing is not None and writing.write_until <= now:
+                    break
+                self._watched_until = math.inf if writing is None else writing.write_until
+                left = self._watched_until - now
+                self._watching.wait(None if left == math.inf else min(left, _LONGEST_WAIT_SECONDS))
+            if self.error is not None or writing is None:
+                return
+            if self._unanswered and self._unanswered[-1] is writing:
+                given_up = CancelledError("the task was cancelled")
+                _fail(self._unanswered.pop(), given_up if writing.is_given_up else DeadlineExceededError(NOT_SENT))
+            self._end(UnavailableError("the call has ended because the gateway took no more keys in time"))
+            exchange = self._exchange
+        if exchange is not None:
+            exchange.cancel()
+
+    # Reading
+
+    def _start(self, open_exchange: Callable[[], Exchange] | None) -> None:
+        thread = threading.Thread(target=self._read, args=(open_exchange,), name=_READER, daemon=True)
+        thread.start()
+        self._thread = thread
+
+    def _attach(self, exchange: Exchange) -> None:
+        exchange.announce(self._schema)
+        with self._lock:
+            self._exchange = exchange
+            if self.error is not None:
+                # The call was cancelled while it was opened.
+                exchange.cancel()
+            self._turn.notify()
+
+    def _read(self, open_exchange: Callable[[], Exchange] | None) -> None:
+        """Reads the answers, and frees the exchange. The thread of the call runs this method."""
         error: BaseException
         try:
+            if open_exchange is not None:
+                self._attach(open_exchange())
             self._read_answers()
             error = UnavailableError("the gateway has ended the lookup before it has answered all keys")
         except Error as raised:
@@ -113,39 +326,82 @@ class Call:
             error = InternalError(f"an answer cannot be read: {raised!r}")
         with self._lock:
             self._end(error)
+            exchange = self._exchange
+            if exchange is not None and self._writing is not None:
+                # pyarrow's writer cannot be closed while another thread writes. The cancellation ends the write.
+                exchange.cancel()
+                self._turn.wait_for(lambda: self._writing is None, _JOIN_SECONDS)
+        if exchange is not None:
+            exchange.close()
 
     def _read_answers(self) -> None:
-        opened = self._exchange.read_annotated()
+        exchange = self._exchange
+        assert exchange is not None
+        opened = exchange.read_annotated()
         if opened is None or "query_id" not in opened[1]:
             raise InternalError("the gateway's answer does not begin with a note; does it have another version?")
         self.query_id = str(opened[1]["query_id"])
-        schema = self._exchange.columns()
+        schema = exchange.columns()
         parts: list[pa.RecordBatch] = []
-        while (arrived := self._exchange.read_annotated()) is not None:
+        while (arrived := exchange.read_annotated()) is not None:
             rows, note = arrived
             if rows is not None:
                 parts.append(rows)
             if "sequence" not in note or note.get("more"):
                 continue
-            pending = self._unanswered.popleft()
-            if not pending.future.set_running_or_notify_cancel():
-                parts = []
-                continue
+            oldest = self._oldest(note["sequence"])
+            answer: Answer | Error
             if "error" in note:
-                pending.future.set_exception(_refusal(note["error"]))
+                answer = _refusal(note["error"])
             else:
-                table = pa.Table.from_batches(parts, schema)
-                pending.future.set_result(Answer(table, pending.asked, int(note["found"])))
+                answer = Answer(pa.Table.from_batches(parts, schema), oldest.asked, int(note["found"]))
             parts = []
+            with self._lock:
+                if not self._unanswered or self._unanswered[0] is not oldest:
+                    # The call has just ended, and the batch has failed with it.
+                    continue
+                self._unanswered.popleft()
+            if not oldest.future.set_running_or_notify_cancel():
+                continue
+            if isinstance(answer, Answer):
+                oldest.future.set_result(answer)
+            else:
+                oldest.future.set_exception(answer)
+
+    def _oldest(self, sequence: Any) -> _Batch:
+        """Returns the oldest batch that is not answered. Raises `InternalError` if another one is answered."""
+        with self._lock:
+            if not self._unanswered:
+                raise InternalError(f"the gateway has answered batch {sequence}, but no batch waits for an answer")
+            oldest = self._unanswered[0]
+        if sequence != oldest.number:
+            raise InternalError(
+                f"the gateway has answered batch {sequence}, but it is the turn of batch {oldest.number}"
+            )
+        return oldest
 
     def _end(self, error: BaseException) -> None:
         """Lets everything that is not answered fail. The lock must be held."""
         if self.error is None:
             self.error = error
         while self._unanswered:
-            future = self._unanswered.popleft().future
-            if future.set_running_or_notify_cancel():
-                future.set_exception(self.error)
+            _fail(self._unanswered.popleft(), self.error)
+        self._turn.notify_all()
+        self._watching.notify_all()
+
+
+def _check(sending: _Batch) -> None:
+    """Raises an error if the keys should not be sent any more."""
+    if sending.is_given_up:
+        raise CancelledError("the task was cancelled")
+    if sending.deadline <= time.monotonic():
+        raise DeadlineExceededError(NOT_SENT)
+
+
+def _fail(batch: _Batch, error: BaseException) -> None:
+    """Lets a batch fail that was removed from those that are not answered."""
+    if batch.future.set_running_or_notify_cancel():
+        batch.future.set_exception(error)
 
 
 def _refusal(error: Note) -> Error:

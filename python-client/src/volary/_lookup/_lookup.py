@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextvars
+import math
 import os
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from .._channel import NO_TIMEOUT, Channel
-from ..errors import CancelledError, Error
+from .._channel import Channel
+from ..errors import CancelledError, Error, UnavailableError
 from ._answer import Answer
 from ._call import Call
 from ._join import Joiner
 from ._keys import Keys, to_array, to_single_key
+from ._line import Line
 from ._pending import PendingLookup
 
 # Number of calls that a lookup keeps open. Each type of keys needs one.
@@ -33,6 +37,9 @@ class Session(Protocol):
 
     def log_in_again(self) -> bool:
         """Logs in with the password, if there is one, and says whether there is."""
+
+    def interruptibly(self, call: Callable[[], None], cancel: Callable[[], None]) -> None:
+        """Runs a call that blocks in C++. Ctrl-C runs `cancel`, which ends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +60,14 @@ class _Calls:
     route: Route
     process: int = field(default_factory=os.getpid)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    channel: Channel | None = None
-    # By the type of the keys. The one that was used last is the last one.
+    line: Line | None = None
     by_type: dict[pa.DataType, Call] = field(default_factory=dict)
+    uses: int = 0
+    # Those that take no keys any more, but may still answer earlier ones.
+    leaving: list[Call] = field(default_factory=list)
     is_closed: bool = False
 
-    def send(self, keys: pa.Array[Any]) -> tuple[Future[Answer], Callable[[], bool]]:
+    def send(self, keys: pa.Array[Any], deadline: float) -> tuple[Future[Answer], Callable[[], bool]]:
         try:
             with self.lock:
                 call = self._call_for(keys.type)
@@ -67,29 +76,48 @@ class _Calls:
             failed: Future[Answer] = Future()
             failed.set_exception(error)
             return failed, lambda: True
-        return call.send(keys), lambda: call.has_ended
+        return call.send(keys, deadline), lambda: call.has_ended
 
     def _call_for(self, key_type: pa.DataType) -> Call:
         """Returns an open call for keys of a type. The lock must be held."""
         if self.is_closed:
             raise RuntimeError("the lookup is closed")
-        call = self.by_type.pop(key_type, None)
-        if call is not None and call.has_ended:
-            call.close()
-            if not self.by_type and self.channel is not None:
-                # Another network connection may reach a gateway that has restarted sooner.
-                self.channel.close()
-                self.channel = None
-            call = None
-        if call is None:
-            if len(self.by_type) >= _MOST_CALLS:
-                # What was sent over it is still answered.
-                self.by_type.pop(next(iter(self.by_type))).finish()
-            if self.channel is None:
-                self.channel = self.route.session.new_channel()
-            call = Call(self.channel.exchange(self.route.command, timeout=NO_TIMEOUT), key_type)
-        self.by_type[key_type] = call
+        call = self.by_type.get(key_type)
+        if call is None or call.has_ended:
+            call = self._open(key_type)
+        self.uses += 1
+        call.last_use = self.uses
         return call
+
+    def _open(self, key_type: pa.DataType) -> Call:
+        """Opens a call for keys of a type. Ctrl-C may interrupt this between any two steps."""
+        if key_type in self.by_type:
+            # Its thread frees it.
+            self._let_go(key_type)
+            if not self.by_type and self.line is not None:
+                # Another network connection may reach a gateway that has restarted sooner.
+                ended, self.line = self.line, None
+                ended.close()
+        if len(self.by_type) >= _MOST_CALLS:
+            oldest = min(self.by_type, key=lambda other: self.by_type[other].last_use)
+            # What was sent over it is still answered.
+            with suppress(Error):
+                self._let_go(oldest).finish()
+        if self.line is None:
+            self.line = Line(self.route.session.new_channel())
+        call = self.by_type[key_type] = Call(key_type, self.route.session.interruptibly)
+        try:
+            # The call belongs to the current span of OpenTelemetry, although another thread opens it.
+            context, line = contextvars.copy_context(), self.line
+            call.open(lambda: context.run(line.exchange, self.route.command))
+        except BaseException:
+            call.cancel(UnavailableError("the call has ended because a thread was interrupted while it opened it"))
+            raise
+        return call
+
+    def _let_go(self, key_type: pa.DataType) -> Call:
+        self.leaving = [other for other in (*self.leaving, self.by_type[key_type]) if other.error is None]
+        return self.by_type.pop(key_type)
 
     def end(self, message: str) -> None:
         # A forked process has a copy of the lookup, but not its threads.
@@ -97,14 +125,14 @@ class _Calls:
             return
         with self.lock:
             self.is_closed = True
-            calls, channel = list(self.by_type.values()), self.channel
-            self.by_type, self.channel = {}, None
+            calls, line = [*self.by_type.values(), *self.leaving], self.line
+            self.by_type, self.leaving, self.line = {}, [], None
         for call in calls:
             call.cancel(CancelledError(message))
         for call in calls:
             call.close()
-        if channel is not None:
-            channel.close()
+        if line is not None:
+            line.close()
 
 
 class Lookup:
@@ -125,7 +153,7 @@ class Lookup:
         self._log_in_again = route.session.log_in_again
         self._timeout = timeout
         self._table = route.table
-        self._joiner = None if join_window is None else Joiner(self._answer, join_window)
+        self._joiner = None if join_window is None else Joiner(self._submit, join_window)
         self._end = weakref.finalize(self, self._calls.end, "the lookup was closed")
 
     @property
@@ -151,7 +179,7 @@ class Lookup:
         So one thread can ask for many batches without waiting for each of them.
         """
         seconds = self._timeout if timeout is None else timeout
-        return PendingLookup(to_array(keys), self._calls.send, self._log_in_again, seconds)
+        return self._submit(to_array(keys), seconds)
 
     def contains(self, keys: Keys, *, timeout: float | None = None) -> pa.BooleanArray:
         """Returns whether each key has a row, in the order of the keys."""
@@ -166,7 +194,7 @@ class Lookup:
         array, seconds = to_single_key(key), self._timeout if timeout is None else timeout
         if self._joiner is not None:
             return self._joiner.one(key, array, seconds)
-        answer = self._answer(array, seconds)
+        answer = self._submit(array, seconds).answer()
         return answer.row(key, answer.places().get(0))
 
     def close(self) -> None:
@@ -188,5 +216,5 @@ class Lookup:
     def __repr__(self) -> str:
         return f"<volary.Lookup in {self._table}{' (closed)' if self._calls.is_closed else ''}>"
 
-    def _answer(self, keys: pa.Array[Any], seconds: float) -> Answer:
-        return PendingLookup(keys, self._calls.send, self._log_in_again, seconds).answer()
+    def _submit(self, keys: pa.Array[Any], seconds: float, until: float = math.inf) -> PendingLookup:
+        return PendingLookup(keys, self._calls.send, self._log_in_again, seconds, until=until, lookup=self)

@@ -25,6 +25,7 @@ use self::answers::Answers;
 use self::queue::{BatchQueue, DecidedAnswer, ReadyBatch, WantedPlace};
 use super::batch_notes::{BatchNote, OpenedNote, Outcome, message};
 use super::endings::{Ending, Endings};
+use super::open_login::OpenLogin;
 use crate::engine::ingest_stream::{EarlierBatch, IngestStream, LargePlace};
 use crate::flight_sql::FlightSql;
 use crate::flight_sql::call::ClientCall;
@@ -81,6 +82,7 @@ impl FlightSql {
         let runtimes = stream.runtimes().clone();
         let reader = BatchStream {
             stream,
+            login: OpenLogin::new(&self.login, &call.credentials),
             batches,
             answers: answers.clone(),
             window,
@@ -140,6 +142,8 @@ impl FlightSql {
 /// A stream of batches while it is open.
 struct BatchStream {
     stream: IngestStream,
+    /// What the client has logged in with.
+    login: OpenLogin,
     batches: AnnotatedBatches,
     answers: Answers,
     /// Size of the batches that are read ahead.
@@ -388,6 +392,7 @@ impl BatchStream {
         if sequence > self.next_sequence {
             return Err(self.stream.gap(sequence, self.next_sequence));
         }
+        self.login.check()?;
         self.stream.check()?;
         let content = self.stream.content(&batch.rows)?;
         let is_resent = sequence < self.next_sequence;

@@ -5,24 +5,25 @@
 
 /// Encodes the answers to batches.
 mod answers;
+/// Passes messages to the network.
+mod channel;
 /// Defines the notes of a stream of lookups.
 mod notes;
 /// Keeps the order of batches, several of which are looked up at the same time.
 mod queue;
+/// Says when a client that reads nothing has to go.
+mod unread;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use arrow::record_batch::RecordBatch;
-use arrow_flight::FlightData;
 use futures::FutureExt;
 use futures::future::{self, BoxFuture, OptionFuture};
-use futures::stream::{self, Stream, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
-use tonic::Status;
 use tonic::metadata::MetadataMap;
 use tracing::Instrument;
-use volary_exec::batches::used_bytes;
 use volary_exec::client_rows::{ClientMessages, schema_message};
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_node::admission::RunPlace;
@@ -30,23 +31,23 @@ use volary_node::deadline::Deadline;
 use volary_node::runtimes::{SHORT_WORK_BYTES, continue_on_cpu};
 
 use self::answers::{AnswerColumns, AnswerMessage, BatchPart, refusal};
+use self::channel::{Answer, channel};
 use self::notes::OpenedNote;
 use self::queue::{LookupQueue, WaitingBatch};
+use self::unread::{unread_error, wait_until_unread};
 use super::batch_notes::message;
 use super::endings::{Ending, Endings};
+use super::open_login::OpenLogin;
 use crate::engine::lookup_stream::{LookedUp, LookupStream, LookupTarget};
 use crate::flight_sql::FlightSql;
 use crate::flight_sql::call::ClientCall;
 use crate::flight_sql::stream::with_query_id;
 use crate::flight_sql::upload::{AnnotatedBatch, AnnotatedBatches};
-use crate::lookup::keys::Keys;
+use crate::lookup::keys::{Keys, bytes_of_keys};
 use crate::statements::ListedStatement;
 
 /// The longest time for which a stream may be idle. A later time could not be expressed.
 const LONGEST_IDLE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-/// Number of messages that are ready for the network. The others wait here, where they can be given
-/// up.
-const MAX_UNREAD: usize = 4;
 /// Number of messages that wait to be sent, above which no further lookup begins.
 const MAX_UNSENT: usize = 64;
 /// Time after which a stream gives its place to others who wait for one.
@@ -85,15 +86,22 @@ impl FlightSql {
             window: config.window.bytes(),
         });
         let stopping = self.engine.streams().stopping().clone();
-        let endings = Endings::new(
-            listed.wait_for_end(),
-            stopping,
-            "the batches that were not answered",
-        );
+        let ended = listed.wait_for_end();
+        // As long as the stream is open, workers keep what its one snapshot needs.
+        let too_long = stream.has_one_snapshot().then_some(call.deadline);
+        let at_once = async move {
+            let too_long: OptionFuture<_> = too_long.map(Deadline::wait_expired).into();
+            tokio::select! {
+                error = ended => error,
+                Some(error) = too_long => error.at("a stream of lookups in one snapshot"),
+            }
+        };
+        let endings = Endings::new(at_once, stopping, "the batches that were not answered");
         let runtimes = stream.runtimes().clone();
         let (sender, messages) = channel();
         let mut served = ServedStream {
             stream,
+            login: OpenLogin::new(&self.login, &call.credentials),
             batches,
             columns,
             listed,
@@ -155,39 +163,6 @@ impl FlightSql {
     }
 }
 
-/// A message for the client, or the end of the stream.
-enum Answer {
-    Message(AnswerMessage),
-    /// The last one. Without it, answers are missing.
-    End(Result<(), Status>),
-}
-
-fn channel() -> (
-    mpsc::Sender<Answer>,
-    impl Stream<Item = Result<FlightData, Status>> + Send + use<>,
-) {
-    let (sender, receiver) = mpsc::channel(MAX_UNREAD);
-    (sender, stream::unfold(Some(receiver), next_message))
-}
-
-/// Returns the next message as the client is sent it. Returns `None` at the end.
-async fn next_message(
-    receiver: Option<mpsc::Receiver<Answer>>,
-) -> Option<(Result<FlightData, Status>, Option<mpsc::Receiver<Answer>>)> {
-    let mut receiver = receiver?;
-    match receiver.recv().await {
-        Some(Answer::Message(answer)) => Some((Ok(answer.message), Some(receiver))),
-        Some(Answer::End(Ok(()))) => None,
-        Some(Answer::End(Err(status))) => Some((Err(status), None)),
-        None => {
-            let error = Error::unavailable(
-                "the stream of lookups was broken off; connect again, and send the batches that were not answered",
-            );
-            Some((Err(error.into()), None))
-        }
-    }
-}
-
 /// The right of a stream to look up batches, which it shares with other statements.
 enum Turn {
     None,
@@ -204,6 +179,8 @@ type RunningLookup = BoxFuture<'static, Result<LookedUp>>;
 /// A stream of lookups while it is open.
 struct ServedStream {
     stream: LookupStream,
+    /// What the client has logged in with.
+    login: OpenLogin,
     batches: AnnotatedBatches,
     columns: AnswerColumns,
     listed: ListedStatement,
@@ -232,6 +209,8 @@ enum Event {
     Turn(Result<RunPlace>),
     Expired,
     Message(Option<Result<AnnotatedBatch>>),
+    /// The client has read nothing for this time.
+    Unread(Duration),
     Idle,
 }
 
@@ -242,6 +221,8 @@ impl ServedStream {
     /// The error with which the stream ends.
     async fn run(&mut self, mut endings: Endings) -> Result<()> {
         let mut active_at = tokio::time::Instant::now();
+        // Since when the client reads none of the messages that wait for it.
+        let (mut read_at, mut had_unsent) = (active_at, false);
         loop {
             self.begin_waiting();
             if self.queue.is_empty() && self.unsent.is_empty() {
@@ -252,9 +233,14 @@ impl ServedStream {
                     return Ok(());
                 }
             }
-            let may_read = self.is_input_open && self.queue.has_room(self.window);
+            let is_full = self.is_full();
+            let may_read = self.is_input_open && !is_full && self.queue.has_room(self.window);
             let has_unsent = !self.unsent.is_empty();
             let has_running = self.queue.has_running();
+            if !had_unsent {
+                read_at = active_at;
+            }
+            had_unsent = has_unsent;
             // Without a lookup that runs, only the client or others can let the stream go on.
             let may_be_idle = self.queue.is_empty() || has_unsent && !has_running;
             let idle = tokio::time::sleep_until(active_at + self.idle_timeout);
@@ -262,9 +248,14 @@ impl ServedStream {
                 Turn::Asked(turn) => Some(turn),
                 Turn::None | Turn::Has { .. } => None,
             };
-            let expired = asked.as_ref().and_then(|_| self.queue.next_deadline());
+            // What is refused needs room among the messages that wait to be sent.
+            let may_refuse = asked.is_some() && !is_full;
+            let expired = may_refuse.then(|| self.queue.next_deadline()).flatten();
             let expired: OptionFuture<_> = expired.map(Deadline::wait_expired).into();
             let asked: OptionFuture<_> = asked.into();
+            let unread = (is_full && !has_running)
+                .then(|| wait_until_unread(read_at, self.stream.statement_queue()));
+            let unread: OptionFuture<_> = unread.into();
             let event = tokio::select! {
                 biased;
                 ending = endings.next() => Event::Ending(ending),
@@ -284,6 +275,7 @@ impl ServedStream {
                 Some(turn) = asked => Event::Turn(turn),
                 Some(_) = expired => Event::Expired,
                 message = self.batches.next(), if may_read => Event::Message(message),
+                Some(time) = unread => Event::Unread(time),
                 () = idle, if may_be_idle => Event::Idle,
             };
             active_at = tokio::time::Instant::now();
@@ -293,7 +285,7 @@ impl ServedStream {
                 Event::ClientGone => {
                     return Err(Error::new(ErrorCode::Cancelled, "the client went away"));
                 }
-                Event::Sent => {}
+                Event::Sent => read_at = active_at,
                 Event::Answers(answers) => {
                     self.unsent.extend(answers);
                     self.stream.note_running(self.queue.running_since());
@@ -314,7 +306,7 @@ impl ServedStream {
                 }
                 Event::Message(None) => self.is_input_open = false,
                 Event::Message(Some(Ok(AnnotatedBatch::Rows(rows, _)))) => {
-                    let bytes = used_bytes(&rows);
+                    let bytes = bytes_of_keys(&rows);
                     if bytes > SHORT_WORK_BYTES {
                         continue_on_cpu().await;
                     }
@@ -326,6 +318,7 @@ impl ServedStream {
                     ));
                 }
                 Event::Message(Some(Err(error))) => self.end_after_answers(error),
+                Event::Unread(time) => return Err(unread_error(time)),
                 Event::Idle => return Err(self.idle_error(has_unsent)),
             }
         }
@@ -373,9 +366,15 @@ impl ServedStream {
         });
     }
 
-    /// Begins to look up the batches that wait, as far as that is possible now.
+    /// Returns whether so many messages wait to be sent that no further lookup begins.
+    fn is_full(&self) -> bool {
+        self.unsent.len() >= MAX_UNSENT
+    }
+
+    /// Begins to look up the batches that wait, as far as that is possible now. Gives the place
+    /// back if nothing runs and only the client can let the stream go on.
     fn begin_waiting(&mut self) {
-        while self.queue.has_waiting() && self.queue.may_begin() && self.unsent.len() < MAX_UNSENT {
+        while self.queue.has_waiting() && self.queue.may_begin() && !self.is_full() {
             match &self.turn {
                 Turn::Asked(_) => return,
                 Turn::Has { since, .. } if since.elapsed() < TURN => {}
@@ -391,7 +390,7 @@ impl ServedStream {
             let joined = self.queue.take_joined();
             self.begin(joined);
         }
-        if self.queue.is_empty() {
+        if self.queue.is_empty() || self.is_full() && !self.queue.has_running() {
             self.turn = Turn::None;
         }
     }
@@ -430,8 +429,10 @@ impl ServedStream {
             let looked_up = looked_up.map(|looked_up| deadline.run_until(looked_up));
             let found = OptionFuture::from(looked_up).await;
             drop(memory);
-            for keys in parts.iter().filter_map(|part| part.asked.as_ref().ok()) {
-                counts.note_batch(keys.len());
+            if matches!(found, Some(Ok(_))) {
+                for keys in parts.iter().filter_map(|part| part.asked.as_ref().ok()) {
+                    counts.note_batch(keys.len());
+                }
             }
             columns.answer(found, parts)
         };
@@ -448,7 +449,10 @@ impl ServedStream {
             return Ok(None);
         }
         Ok(Some(match Keys::join(keys) {
-            Ok(keys) => self.stream.begin(keys)?.boxed(),
+            Ok(keys) => {
+                self.login.check()?;
+                self.stream.begin(keys)?.boxed()
+            }
             Err(error) => future::ready(Err(error)).boxed(),
         }))
     }
