@@ -120,7 +120,9 @@ fn an_expression_with_a_long_list_has_its_heading_and_is_grouped_by() {
             "SELECT (k IN ({list})), count(*) FROM t WHERE k IN ({list}) OR k < 10 GROUP BY (k IN ({list})) HAVING (k IN ({list})) ORDER BY (k IN ({list}))"
         );
         let rows = cluster.sql(&sql).await.unwrap();
-        assert_eq!(*rows.schema().field(0).name(), format!("(k IN ({list}))"));
+        let schema = rows.schema();
+        let heading = schema.field(0).name();
+        assert!(heading.starts_with("(k IN (40, 41, 42, "), "{heading}");
         let counts = rows.column(1).as_primitive::<Int64Type>().values();
         assert_eq!(counts.as_ref(), [60]);
         cluster.stop().await;
