@@ -40,11 +40,12 @@ impl WithoutLists {
                 .iter()
                 .any(|first| word.eq_ignore_ascii_case(first))
         };
-        match scanner.next_part()? {
-            Part::Word(word) if is_query(word) => {}
-            _ => return None,
+        let first = scanner.next_part()?;
+        if !matches!(first, Part::Word(word) if is_query(word)) {
+            return None;
         }
         let mut behind = Behind::default();
+        behind.add(first, 0, 0);
         let (mut shortened, mut copied) = (String::new(), 0);
         let mut lists = Vec::new();
         while !scanner.is_at_end() {
