@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from itertools import chain
 
@@ -12,8 +11,6 @@ import protobuf as pb
 import pyarrow as pa
 from processes import PATIENCE_SECONDS
 from stub_gateway import StubGateway
-
-import volary
 
 _LOOKUP = b"volary.LookupRequest"
 _ROWS = pa.schema({"__position": pa.int32(), "k": pa.int64()})
@@ -28,17 +25,6 @@ class LookupGateway(StubGateway):
         """The batches of keys that have arrived, of all calls. Of a large batch, it has the first keys."""
         self.sequences: dict[int, int] = {}
         """The number that the answer to a batch has, instead of that of the batch. Each of these happens once."""
-        self.may_go_on = threading.Event()
-        """While this is not set, no batch is answered and no further one is read."""
-        self.may_go_on.set()
-
-    def __exit__(self, *_: object) -> None:
-        self.may_go_on.set()
-        super().__exit__()
-
-    def connect(self) -> volary.Connection:
-        """Returns a connection of the client."""
-        return volary.connect(self.uri)
 
     def _do_exchange(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         first = next(requests)

@@ -5,7 +5,6 @@ fails.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -17,8 +16,6 @@ import protobuf as pb
 import pyarrow as pa
 from processes import PATIENCE_SECONDS
 from stub_gateway import Answer, Failure, StubGateway, end_with
-
-import volary
 
 WINDOW_BYTES = 1 << 20
 BAD = {"code": "INVALID_ARGUMENT", "sqlstate": "23502", "message": "column name is NULL in row 1"}
@@ -60,17 +57,6 @@ class StreamGateway(StubGateway):
         """What happens when a batch is applied and not yet answered. Each of these happens once."""
         self.answers: dict[int, dict[str, object]] = {}
         """What is answered to the batch of this number, instead of the usual."""
-        self.may_go_on = threading.Event()
-        """While this is not set, no batch is answered and no further one is read."""
-        self.may_go_on.set()
-
-    def __exit__(self, *_: object) -> None:
-        self.may_go_on.set()
-        super().__exit__()
-
-    def connect(self) -> volary.Connection:
-        """Returns a connection of the client."""
-        return volary.connect(self.uri)
 
     def _do_action(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         fields = pb.fields(request)

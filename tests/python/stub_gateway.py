@@ -19,6 +19,8 @@ import pyarrow as pa
 from processes import PATIENCE_SECONDS
 from pyarrow import flight
 
+import volary
+
 _SERVICE = "arrow.flight.protocol.FlightService"
 _SQL_INFO = pa.record_batch({"info_name": [1], "value": ["0.0.0"]})
 
@@ -73,6 +75,9 @@ class StubGateway:
         self.stream_hangs = threading.Event()
         self.may_answer = threading.Event()
         self.stream_ended = threading.Event()
+        self.may_go_on = threading.Event()
+        """While this is not set, a stream of batches answers none and reads no further one."""
+        self.may_go_on.set()
         # As in a gateway, messages may be larger than gRPC's default.
         self._server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.max_receive_message_length", -1)])
         handlers = {
@@ -89,7 +94,12 @@ class StubGateway:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.may_go_on.set()
         self._server.stop(grace=None).wait()
+
+    def connect(self) -> volary.Connection:
+        """Returns a connection of the client."""
+        return volary.connect(self.uri)
 
     def _handshake(self, _requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         self._client_left(context)

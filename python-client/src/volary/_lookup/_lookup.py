@@ -63,7 +63,7 @@ class _Calls:
     line: Line | None = None
     by_type: dict[pa.DataType, Call] = field(default_factory=dict)
     uses: int = 0
-    # Those that take no keys any more, but may still answer earlier ones.
+    # The calls that take no keys any more, but may still answer earlier ones.
     leaving: list[Call] = field(default_factory=list)
     is_closed: bool = False
 
