@@ -135,6 +135,20 @@ impl Client {
         Ok(check_columns(rows))
     }
 
+    /// Returns the schema of a statement's rows without running it. A statement that returns no
+    /// rows has one column, for the number of rows that it writes.
+    ///
+    /// # Errors
+    /// Returns the errors of the statement that are found before it runs.
+    pub async fn describe(&mut self, sql: &str) -> Result<SchemaRef> {
+        let request = self.request(statement_descriptor(sql))?;
+        let answer = self.inner.inner_mut().get_schema(request).await;
+        let schema = Schema::try_from(&answer.map_err(Error::from)?.into_inner());
+        Ok(schema
+            .map_err(|source| from_flight_error(source.into()))?
+            .into())
+    }
+
     /// Runs a statement and polls it until its rows can be fetched. Until then, calls `on_progress`
     /// with the progress after each poll.
     ///
@@ -145,11 +159,7 @@ impl Client {
         sql: &str,
         on_progress: &mut (dyn FnMut(StatementProgress<'_>) + Send),
     ) -> Result<RowStream> {
-        let command = CommandStatementQuery {
-            query: sql.to_owned(),
-            transaction_id: None,
-        };
-        let mut descriptor = FlightDescriptor::new_cmd(command.as_any().encode_to_vec());
+        let mut descriptor = statement_descriptor(sql);
         loop {
             let request = self.request(descriptor)?;
             let poll = self.inner.inner_mut().poll_flight_info(request).await;
@@ -266,6 +276,14 @@ pub struct StatementProgress<'a> {
     pub info: &'a FlightInfo,
     /// The progress from 0 to 1, or `None` if it is not known.
     pub progress: Option<f64>,
+}
+
+fn statement_descriptor(sql: &str) -> FlightDescriptor {
+    let command = CommandStatementQuery {
+        query: sql.to_owned(),
+        transaction_id: None,
+    };
+    FlightDescriptor::new_cmd(command.as_any().encode_to_vec())
 }
 
 fn check_columns(rows: RowStream) -> RowStream {

@@ -40,6 +40,8 @@ use volary_worker::fragment::running::RunningFragments;
 use volary_worker::history::History;
 use volary_worker::lookup::cache::LookupCache;
 use volary_worker::membership::Reporter;
+use volary_worker::memory_cache::DecodedMemory;
+use volary_worker::scan::decoded::DecodedSegments;
 use volary_worker::service::WorkerService;
 use volary_worker::storage::Storage;
 
@@ -109,16 +111,18 @@ impl Worker {
         let data_dir = Arc::new(data_dir.expect("an empty directory"));
         let runtime_env = memory::runtime_env(&config.memory, directory.path(), 1 << 20);
         let runtime_env = runtime_env.expect("a directory");
+        let decoded = DecodedMemory::new(
+            config.lookup_bytes(),
+            config.memory.limit.bytes(),
+            &runtime_env.memory_pool,
+        );
         let context = Arc::new(WorkerContext {
             history: Arc::new(History::new(data_dir, storage.clone())),
             id: WorkerId(1),
             cluster_id: ClusterId::new(),
             storage,
-            lookups: LookupCache::new(
-                config.lookup_bytes(),
-                config.memory.limit.bytes(),
-                &runtime_env.memory_pool,
-            ),
+            lookups: LookupCache::new(decoded.clone()),
+            decoded_segments: Arc::new(DecodedSegments::new(decoded)),
             runtime_env,
             environments: FragmentEnvironments::new(config.execution.value_limit()),
             running_fragments: RunningFragments::default(),

@@ -154,7 +154,8 @@ pub struct Query {
     pub kept_plans: MemorySize,
     /// Memory for generic plans. They are reused when a statement is repeated with other values of
     /// its parameters. The size of a plan is estimated. With a size that has no room for a plan,
-    /// such as `1KiB`, every statement is planned anew.
+    /// such as `1KiB`, every statement is planned anew. A quarter of this size may be used in
+    /// addition for statements that drivers have described and may run next.
     pub generic_plans: MemorySize,
     /// Maximum number of sessions that are kept; one user may have a quarter of them. The session
     /// that was not used for the longest time is forgotten first.
@@ -300,6 +301,11 @@ impl Query {
             bytes: self.max_value.bytes(),
             setting: "gateway.query.max_value",
         }
+    }
+
+    /// Returns the memory for statements that were described, in bytes.
+    pub(crate) fn described_bytes(&self) -> usize {
+        self.generic_plans.bytes() / 4
     }
 
     /// Returns a new budget for messages that have arrived only in part.

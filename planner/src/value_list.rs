@@ -44,6 +44,11 @@ impl ValueList {
         }
     }
 
+    /// Returns the size of the values as they were read, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.values.get_array_memory_size()
+    }
+
     /// Returns whether the planner has found an argument whose type fits the values.
     pub fn is_typed(&self) -> bool {
         self.typed.get().is_some()

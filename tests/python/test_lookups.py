@@ -1,4 +1,6 @@
-"""Tests that rows are found by key in columns that stay decoded, and that they are the same rows as those of a scan."""
+"""Tests that rows are found by key in columns that stay decoded, and that they are the same rows as those of a scan.
+Tests scans of segments that stay decoded, too.
+"""
 
 from __future__ import annotations
 
@@ -133,6 +135,38 @@ def test_lookups_see_what_is_written_merged_and_deleted(cluster: LocalCluster, c
     assert connection.sql("SELECT v FROM seen WHERE k = 1").rows() == []
 
 
+def test_tiny_segments_stay_decoded_and_scans_see_what_changes(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "VOLARY_WORKER__STORAGE__LOGGED_WRITE": "1B"}
+    with LocalCluster(tmp_path, workers=2, settings=settings) as cluster, cluster.connect() as connection:
+        connection.sql("CREATE TABLE small (k BIGINT, name VARCHAR, v DOUBLE) WITH (shard_key = 'k', shards = 16)")
+        expected: list[tuple[int, str, float]] = []
+        for value in range(0, 120, 20):
+            rows = [(key, f"bird {key}", key / 2) for key in range(value, value + 20)]
+            texts = ", ".join(f"({key}, '{name}', {number})" for key, name, number in rows)
+            connection.sql(f"INSERT INTO small VALUES {texts}")
+            expected += rows
+            if value == 60:
+                connection.sql("OPTIMIZE small")
+            # Each query but the last wants other columns, so some of them are decoded and some are not.
+            names = connection.sql("SELECT name FROM small WHERE v >= 5 ORDER BY k").rows()
+            assert names == [(name,) for _, name, number in expected if number >= 5]
+            assert connection.sql("SELECT count(*), sum(k) FROM small").rows() == [
+                (len(expected), sum(key for key, _, _ in expected))
+            ]
+            for _ in range(2):
+                assert sorted(connection.sql("SELECT * FROM small").rows()) == expected
+        held = total(cluster, "volary_decoded_segment_bytes")
+        assert held > len(expected) * (8 + 16 + 8)
+        # Segments of more rows are decoded each time.
+        connection.sql("CREATE TABLE large (k BIGINT, v BIGINT) WITH (shard_key = 'k', shards = 2)")
+        connection.sql("INSERT INTO large SELECT value, -value FROM generate_series(1, 20000) AS t(value)")
+        for _ in range(2):
+            assert connection.sql("SELECT sum(v) FROM large").rows() == [(-sum(range(20_001)),)]
+        assert total(cluster, "volary_decoded_segment_bytes") == held
+        connection.sql("TRUNCATE small")
+        assert connection.sql("SELECT * FROM small").rows() == []
+
+
 def test_without_memory_keys_are_looked_up_in_segments(tmp_path: Path) -> None:
     settings = {**SETTINGS, "VOLARY_WORKER__LOOKUP__MEMORY": "1KiB", "VOLARY_WORKER__STORAGE__LOGGED_WRITE": "1B"}
     with LocalCluster(tmp_path, workers=1, settings=settings) as cluster, cluster.connect() as connection:
@@ -142,4 +176,6 @@ def test_without_memory_keys_are_looked_up_in_segments(tmp_path: Path) -> None:
             assert connection.sql("SELECT v FROM birds WHERE k = ?", [key]).rows() == [(-key,)]
         assert answered(cluster) == 0
         assert total(cluster, "volary_keyed_fragments_total", "cold") > 0
+        assert connection.sql("SELECT count(v) FROM birds").rows() == [(1_000,)]
         assert total(cluster, "volary_lookup_held_bytes") == 0
+        assert total(cluster, "volary_decoded_segment_bytes") == 0

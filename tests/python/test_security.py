@@ -727,6 +727,36 @@ def test_a_ticket_gives_nothing_that_was_revoked_since(secured, admin, user, tab
         assert client.do_get(ticket, options).read_all().num_rows == 3
 
 
+def test_a_described_query_reads_nothing_that_was_revoked_since(secured, admin, user, table):
+    kea = user(f"SELECT ON {table}")
+    with flight.connect(secured.uri) as client:
+        options = flight.FlightCallOptions(headers=[client.authenticate_basic_token(kea.name, PASSWORD)])
+        handle = flight_sql.prepared(client, f"SELECT k FROM {table} WHERE k > 0 AND k < 3", options)[1]
+        assert flight_sql.rows(client, flight_sql.prepared_command(handle), options).num_rows == 2
+        admin.sql(f"REVOKE SELECT ON {table} FROM {kea.name}")
+        for _ in range(2):
+            with pytest.raises(KeyError, match="may not see it"):
+                flight_sql.rows(client, flight_sql.prepared_command(handle), options)
+        admin.sql(f"GRANT SELECT ON {table} TO {kea.name}")
+        assert flight_sql.rows(client, flight_sql.prepared_command(handle), options).num_rows == 2
+
+
+def test_a_described_query_has_the_name_of_its_user(secured, admin, user, table):
+    # Administrators share plans.
+    users = [user().name for _ in range(2)]
+    for name in users:
+        admin.sql(f"ALTER USER {name} ADMIN")
+    query = f"SELECT current_user AS who FROM {table} WHERE k > 0 AND k < 2"
+    with flight.connect(secured.uri) as client:
+        for name in users:
+            options = flight.FlightCallOptions(headers=[client.authenticate_basic_token(name, PASSWORD)])
+            handle = flight_sql.prepared(client, query, options)[1]
+            for _ in range(2):
+                assert flight_sql.rows(client, flight_sql.prepared_command(handle), options)["who"].to_pylist() == [
+                    name
+                ]
+
+
 @contextmanager
 def held_back(client, options, statement: str) -> Iterator[None]:
     """Sends a statement whose upload ends with the context. The statement runs only then."""

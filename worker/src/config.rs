@@ -105,9 +105,10 @@ pub struct LookupConfig {
     /// Memory for columns that stay decoded, so that rows are found by key without reading
     /// segments. It is a part of `worker.memory.limit`. A row takes as many bytes as its decoded
     /// values: for example 32 bytes for a key and three other numbers of 8 bytes each. The columns
-    /// that were not used for the longest time are forgotten first. With a size that has no room
-    /// for a column, such as `1KiB`, nothing stays decoded. Default: a fifth of
-    /// `worker.memory.limit`.
+    /// that were not used for the longest time are forgotten first. An eighth of it is for segments
+    /// of less than 1,024 rows, whose columns stay decoded for all queries; of these, what is
+    /// seldom read is forgotten first. With a size that has no room for a column, such as `1KiB`,
+    /// nothing stays decoded. Default: a fifth of `worker.memory.limit`.
     pub memory: Option<MemorySize>,
 }
 

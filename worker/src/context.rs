@@ -15,6 +15,7 @@ use crate::fragment::environment::FragmentEnvironments;
 use crate::fragment::running::RunningFragments;
 use crate::history::History;
 use crate::lookup::cache::LookupCache;
+use crate::scan::decoded::DecodedSegments;
 use crate::storage::Storage;
 use crate::totals::WorkerTotals;
 
@@ -41,6 +42,8 @@ pub struct WorkerContext {
     pub fragment_cache: FragmentCache,
     /// Columns that stay decoded for fragments that ask for rows by key.
     pub lookups: LookupCache,
+    /// Rows of tiny segments that stay decoded for scans.
+    pub decoded_segments: Arc<DecodedSegments>,
     /// The runtimes on which work runs.
     pub runtimes: Runtimes,
     /// Opens what gateways and relays sealed, and seals the worker's own messages to other nodes.

@@ -34,6 +34,8 @@ mod log;
 pub mod lookup;
 /// Keeps the worker's place in its cluster: joins a gateway, and reports to the gateways that ask.
 pub mod membership;
+/// Keeps decoded columns within a memory budget.
+pub mod memory_cache;
 /// Shows the worker to monitoring systems.
 pub mod observer;
 /// Limits how much background work reads and writes in a second.

@@ -63,12 +63,17 @@ const LOOKUP_COLUMNS: Metric = Metric::counter(
 const LOOKUP_BYTES: Metric = Metric::gauge(
     "volary_lookup_held_bytes",
     &["node"],
-    "Memory of the columns that stay decoded.",
+    "Memory of the columns that stay decoded for lookups.",
 );
 const LOOKUP_LIMIT: Metric = Metric::gauge(
     "volary_lookup_limit_bytes",
     &["node"],
-    "Memory that columns may take which stay decoded (`worker.lookup.memory`).",
+    "Memory that columns may take which stay decoded for lookups: seven eighths of `worker.lookup.memory`.",
+);
+const DECODED_SEGMENT_BYTES: Metric = Metric::gauge(
+    "volary_decoded_segment_bytes",
+    &["node"],
+    "Memory of the segments of less than 1,024 rows that stay decoded for scans. They may take an eighth of `worker.lookup.memory`.",
 );
 const RECEIVED_ROWS: Metric = Metric::counter(
     "volary_received_rows_total",
@@ -176,6 +181,7 @@ pub const METRICS: &[Metric] = &[
     LOOKUP_COLUMNS,
     LOOKUP_BYTES,
     LOOKUP_LIMIT,
+    DECODED_SEGMENT_BYTES,
     RECEIVED_ROWS,
     RECEIVED_BYTES,
     SHARDS,
@@ -246,7 +252,7 @@ impl ObservedNode for WorkerObserver {
     fn collect(&self, samples: &mut Samples) {
         let (context, node) = (&self.context, self.name());
         let labels = || [("node", node.clone())];
-        let reserved = context.lookups.reserved_by_others();
+        let reserved = context.lookups.memory().reserved_by_others();
         self.resources.collect(&node, reserved, samples);
         context.gather_totals.collect(&node, samples);
         let limit = context.config.execution.max_running;
@@ -277,9 +283,11 @@ impl ObservedNode for WorkerObserver {
             samples.counter(metric, labels, counter.get());
         }
         samples.counter(LOOKED_UP_KEYS, labels(), lookups.keys.get());
+        let memory = context.lookups.memory();
         samples.gauge(LOOKUP_BYTES, labels(), context.lookups.held_bytes() as f64);
-        let budget = context.lookups.budget_bytes();
-        samples.gauge(LOOKUP_LIMIT, labels(), budget as f64);
+        samples.gauge(LOOKUP_LIMIT, labels(), memory.bytes_for_lookups() as f64);
+        let held = context.decoded_segments.held_bytes();
+        samples.gauge(DECODED_SEGMENT_BYTES, labels(), held as f64);
         samples.counter(RECEIVED_ROWS, labels(), context.totals.received.rows());
         samples.counter(RECEIVED_BYTES, labels(), context.totals.received.bytes());
         let stored = context.storage.totals();

@@ -39,7 +39,9 @@ use crate::gate::WorkerGate;
 use crate::history::History;
 use crate::lookup::cache::LookupCache;
 use crate::membership::{self, Reporter};
+use crate::memory_cache::DecodedMemory;
 use crate::observer::WorkerObserver;
+use crate::scan::decoded::DecodedSegments;
 use crate::scrub::scrub;
 use crate::service::WorkerService;
 use crate::storage::Storage;
@@ -124,6 +126,11 @@ impl Worker {
         let joined =
             membership::join(&config, client, &advertised, &instance, data, &runtimes).await?;
         let history = History::new(Arc::clone(&data_dir), storage.clone());
+        let decoded = DecodedMemory::new(
+            config.lookup_bytes(),
+            config.memory.limit.bytes(),
+            &runtime_env.memory_pool,
+        );
         let context = Arc::new(WorkerContext {
             id: joined.worker_id,
             cluster_id: joined.cluster_id,
@@ -139,11 +146,8 @@ impl Worker {
             gather_totals: GatherTotals::default(),
             storage,
             history: Arc::new(history),
-            lookups: LookupCache::new(
-                config.lookup_bytes(),
-                config.memory.limit.bytes(),
-                &runtime_env.memory_pool,
-            ),
+            lookups: LookupCache::new(decoded.clone()),
+            decoded_segments: Arc::new(DecodedSegments::new(decoded)),
             runtime_env,
             environments: FragmentEnvironments::new(config.execution.value_limit()),
             running_fragments: RunningFragments::default(),

@@ -226,9 +226,9 @@ fn memory_limits(config: &memory::Config) -> Vec<LimitRow> {
         .set_by("worker.memory.limit"),
         LimitRow::fixed(
             "node",
-            "columns that stay decoded for lookups",
+            "columns that stay decoded",
             "a fifth of the memory of operators",
-            "the columns that were not used for the longest time are forgotten",
+            "the columns that were not used for a long time are forgotten",
         )
         .set_by("worker.lookup.memory"),
         LimitRow::fixed("node", "spilled data", size(config.spill_limit), REFUSED)

@@ -36,6 +36,7 @@ use volary_node::runtimes::{Runtimes, check_awaited};
 use volary_planner::gather::{QueryContext, RunSpan};
 use volary_planner::session_settings::SessionSettings;
 use volary_planner::subqueries::single_row::rewrite_scalar_subqueries;
+use volary_planner::table::ShardedTable;
 use volary_planner::value_list::ValueList;
 
 use super::errors::{has_equal_names, with_advice};
@@ -78,6 +79,8 @@ pub(crate) struct StatementContext {
     pub(crate) started: Instant,
     /// Time that parsing took. It is zero if the text was parsed elsewhere.
     pub(super) parsing_time: Duration,
+    /// Length of the text that was parsed, without its long lists, in bytes.
+    pub(super) parsed_bytes: usize,
     /// The snapshot that the statement sees.
     pub(crate) snapshot: Snapshot,
     /// The user and the caller on whose behalf the statement waits for a place.
@@ -203,6 +206,7 @@ impl StatementContext {
             query_id,
             started,
             parsing_time: Duration::ZERO,
+            parsed_bytes: 0,
             snapshot,
             claimant,
             runtimes: engine.runtimes.of_user(owner),
@@ -231,6 +235,18 @@ impl StatementContext {
             self.lists.push(function);
         }
         Ok(())
+    }
+
+    /// Returns whether long lists were taken out of the statement.
+    pub(super) fn has_lists(&self) -> bool {
+        !self.lists.is_empty()
+    }
+
+    /// Returns the size of the values of the statement's long lists, in bytes.
+    pub(super) fn list_bytes(&self) -> usize {
+        let lists = self.lists.iter();
+        let lists = lists.filter_map(|function| function.inner().downcast_ref::<ValueList>());
+        lists.map(ValueList::bytes).sum()
     }
 
     /// Returns whether the planner has found that the values of each long list have the type of
@@ -383,6 +399,20 @@ impl StatementContext {
     /// view's text and owner.
     pub(crate) fn reads(&self) -> BTreeMap<RelationName, u64> {
         self.reads.lock().clone()
+    }
+
+    /// Notes what a plan reads that was made in another context.
+    pub(super) fn note_reads(&self, reads: &BTreeMap<RelationName, u64>) {
+        self.reads.lock().extend(reads.clone());
+    }
+
+    /// Returns a table as the statement sees it, for DataFusion.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` if there is no such table.
+    pub(super) fn sharded_table(&self, name: &RelationName) -> Result<ShardedTable> {
+        let table = self.relations.sharded_table(name);
+        table.ok_or_else(|| self.catalog.no_such_table(name, &self.rights))
     }
 
     /// Plans the query of an INSERT … SELECT by itself, and puts a view in its place. Without the

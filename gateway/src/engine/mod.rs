@@ -16,6 +16,8 @@ mod declarations;
 mod definition;
 /// Lets workers delete the files of dropped tables.
 mod delete_files;
+/// Keeps what describing a statement has made, for the calls that run it.
+mod described_statements;
 /// Describes statements that return rows.
 mod description;
 /// Turns DataFusion's errors into errors for users.
@@ -33,8 +35,12 @@ pub(crate) mod ingest_stream;
 /// Runs an INSERT of VALUES with many rows of parameters as one write: all of its rows are kept, or
 /// none.
 mod insert_each;
+/// Says which logical plans may be kept for later statements, and for how long they hold.
+mod kept_plan;
 /// Recognises queries that only list rows of one system table.
 mod listing;
+/// Parses statements and makes their logical plans.
+mod logical_plan;
 /// Looks up the rows of keys, batch by batch.
 pub(crate) mod lookup_stream;
 /// Limits the functions that build nested types.
@@ -119,6 +125,7 @@ use crate::system_tables::{self, LimitUsageSources};
 
 use crate::sql::names::{CATALOG, SYSTEM};
 use context::StatementContext;
+use described_statements::DescribedStatements;
 use generic::GenericPlans;
 use temporary::TemporarySessions;
 
@@ -173,6 +180,7 @@ pub struct Engine {
     /// The producers that write now.
     leases: Arc<ProducerLeases>,
     generic_plans: GenericPlans,
+    described: DescribedStatements,
     temporary_sessions: TemporarySessions,
     /// The functions, rules and settings that all statements share.
     base_state: Arc<SessionState>,
@@ -220,6 +228,7 @@ impl Engine {
             leases: Arc::default(),
             temporary_sessions: TemporarySessions::default(),
             generic_plans: GenericPlans::new(config.query.generic_plans.bytes()),
+            described: DescribedStatements::new(config.query.described_bytes()),
             config,
             catalog,
             cluster,

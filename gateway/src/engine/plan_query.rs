@@ -16,19 +16,18 @@ use super::listing::is_listing;
 use super::result_columns::{
     announced_schema, combine_names_and_types, returns_rows, with_sql_types,
 };
-use super::{Engine, PlannedQuery, Session};
+use super::{Engine, PlannedQuery};
 
 /// Creates the physical plan of a statement that returns rows, with everything that running it
 /// needs. `statement` is its logical plan without the values of parameters, and `bound` the one
-/// with them. `sql` is its text.
+/// with them. `key` identifies it among the generic plans.
 ///
 /// # Errors
 /// Returns the errors of planning.
 pub(super) async fn plan_query(
     engine: &Engine,
-    session: &Session,
     context: &StatementContext,
-    sql: &str,
+    key: &StatementKey,
     statement: &LogicalPlan,
     bound: &LogicalPlan,
     values: Option<&RecordBatch>,
@@ -36,16 +35,7 @@ pub(super) async fn plan_query(
     let planning = async {
         match (statement, bound) {
             (LogicalPlan::Explain(statement), LogicalPlan::Explain(bound)) => {
-                plan_explain(
-                    engine,
-                    session,
-                    context,
-                    sql,
-                    &statement.plan,
-                    bound,
-                    values,
-                )
-                .await
+                plan_explain(engine, context, key, &statement.plan, bound, values).await
             }
             _ => plan_rows(engine, context, bound).await,
         }
@@ -72,9 +62,8 @@ async fn plan_rows(
 /// explained statement without the values of parameters.
 async fn plan_explain(
     engine: &Engine,
-    session: &Session,
     context: &StatementContext,
-    sql: &str,
+    key: &StatementKey,
     statement: &LogicalPlan,
     bound: &Explain,
     values: Option<&RecordBatch>,
@@ -82,9 +71,8 @@ async fn plan_explain(
     let plans = ExplainedPlans::make(&context.state, bound).await?;
     let generic_plan = if returns_rows(&bound.plan) {
         let query = planned_rows(engine, context, &bound.plan, Arc::clone(plans.physical()));
-        let key = StatementKey::new(session, &context.catalog, &context.rights, sql);
         let plans = &engine.generic_plans;
-        let explaining = plans.explain(context, &key, statement, &query, values);
+        let explaining = plans.explain(context, key, statement, &query, values);
         Box::pin(explaining).await
     } else {
         None

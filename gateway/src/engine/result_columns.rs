@@ -2,9 +2,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{Cast, Expr, LogicalPlan};
+use volary_exec::rewrite::{has_part, rewrite_expressions};
 use volary_flight_proto::ticket::fingerprint;
 use volary_flight_proto::{Error, Result, SqlState};
 use volary_planner::explain;
@@ -27,7 +28,55 @@ pub(super) fn coerced_schema(state: &SessionState, plan: &LogicalPlan) -> Result
         .analyzer()
         .execute_and_check(plan.clone(), state.config_options(), |_, _| {})
         .map_err(with_advice)?;
-    Ok(combine_names_and_types(&stated, analyzed.schema().inner()))
+    let typed = with_literal_arguments(analyzed)?;
+    Ok(combine_names_and_types(&stated, typed.schema().inner()))
+}
+
+/// Returns the plan with literals in place of casts of literals, if a function has such an
+/// argument. The types of some functions depend on the values of their arguments, as that of
+/// `round(decimal, 2)` does. The analyzer casts the arguments, and only the optimizer would compute
+/// the casts.
+fn with_literal_arguments(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let mut has_cast_argument = false;
+    plan.apply_with_subqueries(|node| {
+        has_cast_argument |= has_part(node, |part| {
+            let Expr::ScalarFunction(call) = part else {
+                return false;
+            };
+            call.args.iter().any(|argument| {
+                matches!(argument, Expr::Cast(cast) if matches!(*cast.expr, Expr::Literal(..)))
+            })
+        })?;
+        Ok(if has_cast_argument {
+            TreeNodeRecursion::Stop
+        } else {
+            TreeNodeRecursion::Continue
+        })
+    })?;
+    if !has_cast_argument {
+        return Ok(plan);
+    }
+    let typed = plan.transform_up_with_subqueries(|node| {
+        let node = rewrite_expressions(node, |part, _| match part {
+            Expr::Cast(Cast { expr, field }) => Ok(match *expr {
+                Expr::Literal(value, metadata) => match value.cast_to(field.data_type()) {
+                    Ok(value) => Transformed::yes(Expr::Literal(value, metadata)),
+                    // Running the statement reports the error, unless the cast is never reached.
+                    Err(_) => {
+                        let expr = Box::new(Expr::Literal(value, metadata));
+                        Transformed::no(Expr::Cast(Cast { expr, field }))
+                    }
+                },
+                other => {
+                    let expr = Box::new(other);
+                    Transformed::no(Expr::Cast(Cast { expr, field }))
+                }
+            }),
+            other => Ok(Transformed::no(other)),
+        })?;
+        Ok(Transformed::yes(node.data.recompute_schema()?))
+    })?;
+    Ok(typed.data)
 }
 
 /// Refuses a statement with a correlated subquery for which the optimizer finds no join. Otherwise,

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::record_batch::RecordBatch;
 use datafusion::common::DFSchema;
@@ -8,20 +9,19 @@ use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{
     DdlStatement, DmlStatement, LogicalPlan, Statement as PlanStatement, Values, WriteOp,
 };
-use datafusion::sql::parser::Statement as DfStatement;
-use tracing::Instrument;
+use tracing::Instrument as _;
 use volary_catalog::Table;
 use volary_flight_proto::ids::QueryId;
-use volary_flight_proto::snapshot::Snapshot;
 use volary_flight_proto::{Error, ErrorCode, Result};
 use volary_planner::table::ShardedTable;
 
 use super::context::StatementContext;
+use super::described_statements::DescribedStatement;
 use super::description::describe_rows;
 use super::errors::with_advice;
 use super::frame_parameters::FrameParameters;
 use super::generic::{Lookup, StatementKey};
-use super::noted_parse::parse_noted;
+use super::logical_plan::{parse_in_context, plan_logically, shows_plans_of_workers};
 use super::outcome::Start;
 use super::plan_query::plan_query;
 use super::query::{EarlierPlan, PlannedQuery};
@@ -33,9 +33,8 @@ use super::{
 };
 use crate::load::RowSource;
 use crate::load::statement_batch::StatementBatch;
-use crate::sql::long_lists::WithoutLists;
 use crate::sql::names::WrittenName;
-use crate::sql::parse::{Statement, parse};
+use crate::sql::parse::Statement;
 use crate::sql::session_statement::SessionStatement;
 
 impl Engine {
@@ -52,14 +51,15 @@ impl Engine {
         query_id: QueryId,
     ) -> Result<StatementDescription> {
         let lookup = self.look_up(session, sql, parameters.as_ref())?;
-        if let Some(generic) = &lookup.plan
-            && let Some(description) = generic.describe(parameters.as_ref())
-        {
+        if let Some(description) = self.find_description(&lookup, parameters.as_ref()) {
+            self.statements
+                .progress(query_id)
+                .set_parsed(Duration::ZERO);
             return Ok(description);
         }
         let (engine, own, sql) = (Arc::clone(self), session.clone(), sql.to_owned());
-        self.on_cpu(session, describe(engine, own, sql, parameters, query_id))
-            .await
+        let work = describe(engine, own, sql, lookup.key, parameters, query_id);
+        self.on_cpu(session, work).await
     }
 
     /// Plans a query, or runs any other statement once. `parameters` is one row with a column for
@@ -133,6 +133,35 @@ impl Engine {
         Ok(self.generic_plans.look_up(&catalog, key, parameters))
     }
 
+    /// Returns the description of a statement that has a generic plan or was described a short time
+    /// ago.
+    fn find_description(
+        &self,
+        lookup: &Lookup,
+        parameters: Option<&RecordBatch>,
+    ) -> Option<StatementDescription> {
+        if let Some(generic) = &lookup.plan
+            && let Some(description) = generic.describe(parameters)
+        {
+            return Some(description);
+        }
+        if parameters.is_some() {
+            return None;
+        }
+        let described = self.find_described(&lookup.key)?;
+        described.description(&self.catalog.state()).cloned()
+    }
+
+    /// Returns the results of describing this statement a short time ago. During a conflict between
+    /// the catalog and the workers there are none, because planning checks whether a query is
+    /// refused.
+    fn find_described(&self, key: &StatementKey) -> Option<Arc<DescribedStatement>> {
+        if self.cluster.has_conflicts() {
+            return None;
+        }
+        self.described.get(key)
+    }
+
     /// Runs the work of a session on the CPU runtime, within the caller's span. `work` is boxed
     /// first, because it is large and other futures would otherwise hold it inline.
     pub(super) fn on_cpu<T: Send + 'static>(
@@ -150,6 +179,7 @@ async fn describe(
     engine: Arc<Engine>,
     session: Session,
     sql: String,
+    key: StatementKey,
     values: Option<RecordBatch>,
     query_id: QueryId,
 ) -> Result<StatementDescription> {
@@ -157,25 +187,38 @@ async fn describe(
         rows: None,
         parameters: Vec::new(),
     };
-    let (statement, context) = parse_in_context(&engine, &session, &sql, query_id, None)?;
+    let (statement, context) = parse_unless_described(&engine, &session, &key, &sql, query_id)?;
     let statement = match statement {
-        Statement::Planned(statement) => statement,
-        Statement::Access(statement) => {
+        ParsedStatement::Planned(plan) => {
+            let frames = FrameParameters::default();
+            return describe_rows(&context, &plan, &frames, values.as_ref());
+        }
+        ParsedStatement::Parsed(Statement::Planned(statement)) => statement,
+        ParsedStatement::Parsed(Statement::Access(statement)) => {
             let rows = access::answer_columns(&statement);
             return Ok(StatementDescription { rows, ..no_rows });
         }
-        _ => return Ok(no_rows),
+        ParsedStatement::Parsed(_) => return Ok(no_rows),
     };
+    let is_kept = values.is_none() && key.is_of(&session, &context);
+    let parsed = (is_kept && engine.described.may_keep_parsed(&context, &sql))
+        .then(|| statement.as_ref().clone());
     let (plan, frames) = plan_logically(&context, *statement, &sql, values.as_ref()).await?;
     refuse_unsupported(&plan)?;
-    if !returns_rows(&plan) {
-        let parameters = parameters::parameter_types(&plan, &frames)?;
-        return Ok(StatementDescription {
+    let description = if returns_rows(&plan) {
+        describe_rows(&context, &plan, &frames, values.as_ref())?
+    } else {
+        StatementDescription {
             rows: None,
-            parameters,
-        });
+            parameters: parameters::parameter_types(&plan, &frames)?,
+        }
+    };
+    if is_kept {
+        let plan = frames.is_empty().then_some(plan);
+        let described = DescribedStatement::new(&context, &sql, parsed, plan, &description)?;
+        engine.described.keep(key, described);
     }
-    describe_rows(&context, &plan, &frames, values.as_ref())
+    Ok(description)
 }
 
 async fn execute(
@@ -192,7 +235,17 @@ async fn execute(
     {
         return Ok(StatementOutcome::Rows(Box::new(query)));
     }
-    let (statement, context) = parse_in_context(&engine, &session, &sql, query_id, None)?;
+    let (statement, context) =
+        parse_unless_described(&engine, &session, &lookup.key, &sql, query_id)?;
+    let statement = match statement {
+        ParsedStatement::Parsed(statement) => statement,
+        ParsedStatement::Planned(plan) => {
+            let frames = FrameParameters::default();
+            let values = values.as_ref();
+            let planning = plan_rows(&engine, &session, &context, lookup, plan, &frames, values);
+            return planning.await;
+        }
+    };
     let batch = batch_id::of_statement(&session, &sql, values.as_ref())?;
     if !matches!(statement, Statement::CopyFrom(_) | Statement::Planned(_)) {
         batch_id::refuse(&session)?;
@@ -277,8 +330,13 @@ async fn execute(
             let may_exist = definition::is_view_if_not_exists(&statement)?;
             let planning = plan_logically(&context, *statement, &sql, values.as_ref());
             let (plan, frames) = planning.await?;
-            let zone = context.time_zone();
-            let bound = parameters::bind(plan.clone(), values.as_ref(), &frames, zone)?;
+            if returns_rows(&plan) {
+                let values = values.as_ref();
+                let planning =
+                    plan_rows(&engine, &session, &context, lookup, plan, &frames, values);
+                return planning.await;
+            }
+            let bound = parameters::bind(plan, values.as_ref(), &frames, context.time_zone())?;
             let insert_source = match &bound {
                 LogicalPlan::Dml(dml) => {
                     let table = WrittenName::of_reference(&dml.table_name)?;
@@ -287,18 +345,6 @@ async fn execute(
                 }
                 _ => None,
             };
-            if returns_rows(&bound) {
-                batch_id::refuse(&session)?;
-                let values = values.as_ref();
-                let planning = plan_query(&engine, &session, &context, &sql, &plan, &bound, values);
-                let query = planning.await?;
-                if frames.is_empty() {
-                    let plans = &engine.generic_plans;
-                    let planned = plans.note_planned(&context, lookup, plan, &query, values);
-                    Box::pin(planned).await;
-                }
-                return Ok(StatementOutcome::Rows(Box::new(query)));
-            }
             let running = run_plan(&engine, &session, &context, bound, batch);
             let done = match running.await {
                 Err(error) if may_exist && error.code() == ErrorCode::AlreadyExists => {
@@ -315,6 +361,67 @@ async fn execute(
             Ok(StatementOutcome::Done(done))
         }
     }
+}
+
+/// A statement as running it begins.
+enum ParsedStatement {
+    /// The statement has to be planned.
+    Parsed(Statement),
+    /// The logical plan of the statement, which is a query. It was made to describe the statement.
+    Planned(LogicalPlan),
+}
+
+/// Creates the context of a statement with this key and text. Parses the statement, unless it was
+/// described a short time ago.
+///
+/// # Errors
+/// Returns the errors of [`parse_in_context`].
+fn parse_unless_described(
+    engine: &Engine,
+    session: &Session,
+    key: &StatementKey,
+    sql: &str,
+    query_id: QueryId,
+) -> Result<(ParsedStatement, StatementContext)> {
+    if let Some(described) = engine.find_described(key) {
+        let with_plan_metrics = described.parsed().is_some_and(shows_plans_of_workers);
+        let context = StatementContext::new(engine, session, query_id, None, with_plan_metrics)?;
+        let progress = engine.statements.progress(query_id);
+        if key.is_of(session, &context)
+            && let Some(plan) = described.plan_in(&context)?
+        {
+            progress.set_parsed(Duration::ZERO);
+            return Ok((ParsedStatement::Planned(plan), context));
+        }
+        if let Some(parsed) = described.parsed() {
+            progress.set_parsed(Duration::ZERO);
+            let statement = Statement::Planned(Box::new(parsed.clone()));
+            return Ok((ParsedStatement::Parsed(statement), context));
+        }
+    }
+    let (statement, context) = parse_in_context(engine, session, sql, query_id, None)?;
+    Ok((ParsedStatement::Parsed(statement), context))
+}
+
+/// Makes the physical plan of a query from its logical plan, and a generic plan if one is due.
+async fn plan_rows(
+    engine: &Engine,
+    session: &Session,
+    context: &StatementContext,
+    lookup: Lookup,
+    plan: LogicalPlan,
+    frames: &FrameParameters,
+    values: Option<&RecordBatch>,
+) -> Result<StatementOutcome> {
+    batch_id::refuse(session)?;
+    let bound = parameters::bind(plan.clone(), values, frames, context.time_zone())?;
+    let query = plan_query(engine, context, &lookup.key, &plan, &bound, values).await?;
+    if frames.is_empty() && lookup.key.is_of(session, context) {
+        let plans = &engine.generic_plans;
+        let planned = plans.note_planned(context, lookup, plan, &query, values);
+        Box::pin(planned).await;
+    }
+    Ok(StatementOutcome::Rows(Box::new(query)))
 }
 
 /// Plans a query with the id and the snapshot of its ticket. The query must read the same tables
@@ -347,8 +454,8 @@ async fn replan(
             "the query reads other tables than when it was planned, because temporary tables of its session were created or dropped; run it again",
         ));
     }
-    let planning = plan_query(&engine, &session, &context, &sql, &plan, &bound, values);
-    let query = planning.await?;
+    let key = StatementKey::new(&session, &context.catalog, &context.rights, &sql);
+    let query = plan_query(&engine, &context, &key, &plan, &bound, values).await?;
     match before.columns_fingerprint {
         Some(columns) if columns != columns_fingerprint(&query.schema) => Err(Error::not_found(
             "the columns of the query have changed since they were announced; run it again",
@@ -359,66 +466,6 @@ async fn replan(
 
 fn not_a_query() -> Error {
     Error::internal("a query's ticket contains a statement that returns no rows")
-}
-
-/// Parses a statement, and creates its context. Long lists are taken out of the text before.
-fn parse_in_context(
-    engine: &Engine,
-    session: &Session,
-    sql: &str,
-    query_id: QueryId,
-    snapshot: Option<Snapshot>,
-) -> Result<(Statement, StatementContext)> {
-    let without_lists = WithoutLists::of(sql);
-    let text = without_lists.as_ref().map_or(sql, |without| &without.sql);
-    let (statement, parsing_time) = parse_noted(engine, query_id, text)?;
-    // Only EXPLAIN ANALYZE VERBOSE shows the workers' plans.
-    let with_plan_metrics = matches!(
-        &statement,
-        Statement::Planned(planned) if matches!(
-            planned.as_ref(),
-            DfStatement::Explain(explain) if explain.options.analyze && explain.options.verbose
-        )
-    );
-    let mut context =
-        StatementContext::new(engine, session, query_id, snapshot, with_plan_metrics)?;
-    context.parsing_time = parsing_time;
-    if let Some(without) = without_lists {
-        context.add_lists(without.lists)?;
-    }
-    Ok((statement, context))
-}
-
-/// Makes the logical plan of a statement with the text `sql`, and gives the parameters in the
-/// frames of windows their values.
-async fn plan_logically(
-    context: &StatementContext,
-    statement: DfStatement,
-    sql: &str,
-    values: Option<&RecordBatch>,
-) -> Result<(LogicalPlan, FrameParameters)> {
-    let planned = plan_parsed(context, statement, values).await;
-    // The values of a list may have to be converted, which only the planner does.
-    if context.are_lists_typed() {
-        return planned;
-    }
-    match parse(sql)? {
-        Statement::Planned(whole) => plan_parsed(context, *whole, values).await,
-        _ => Err(Error::internal(
-            "a statement is of another kind without its long lists",
-        )),
-    }
-}
-
-async fn plan_parsed(
-    context: &StatementContext,
-    mut statement: DfStatement,
-    values: Option<&RecordBatch>,
-) -> Result<(LogicalPlan, FrameParameters)> {
-    let frames = FrameParameters::replace(&mut statement, values)?;
-    let planning = context.plan(statement);
-    let plan = planning.instrument(tracing::debug_span!("plan")).await?;
-    Ok((plan, frames))
 }
 
 fn kill(engine: &Engine, context: &StatementContext, id: QueryId) -> Result<()> {

@@ -138,6 +138,12 @@ impl UserRelations {
         }
     }
 
+    /// Returns a table for DataFusion. Returns `None` if there is no such table.
+    pub(super) fn sharded_table(&self, name: &RelationName) -> Option<ShardedTable> {
+        let table = Arc::clone(self.catalog.table(name)?);
+        Some(ShardedTable::new(table, self.has_exact_statistics))
+    }
+
     /// Returns whether the view is planned.
     pub(super) fn has_view(&self, name: &RelationName) -> bool {
         self.views.lock().contains_key(name)
@@ -218,11 +224,8 @@ impl SchemaProvider for UserSchema {
     async fn table(&self, name: &str) -> DfResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
         let relations = &self.relations;
         let name = self.full_name(name);
-        if let Some(table) = relations.catalog.table(&name) {
-            return Ok(Some(Arc::new(ShardedTable::new(
-                Arc::clone(table),
-                relations.has_exact_statistics,
-            ))));
+        if let Some(table) = relations.sharded_table(&name) {
+            return Ok(Some(Arc::new(table)));
         }
         if let Some(view) = relations.views.lock().get(&name) {
             return Ok(Some(Arc::clone(view)));

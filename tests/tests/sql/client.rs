@@ -16,17 +16,33 @@ const QUERIES: [&str; 9] = [
 /// A session of a file. A file that names connections has several.
 pub(super) struct Session {
     client: Client,
+    /// Says whether each statement is described before it runs, as drivers do.
+    describes: bool,
 }
 
 impl Session {
     /// Opens a session with the gateway at `uri`.
-    pub(super) async fn open(uri: &str) -> Result<Self> {
+    pub(super) async fn open(uri: &str, describes: bool) -> Result<Self> {
         let client = Client::connect(uri).await?;
-        Ok(Self { client })
+        Ok(Self { client, describes })
     }
 
     async fn answer(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>> {
+        let described = match self.describes {
+            true => Some(self.client.describe(sql).await),
+            false => None,
+        };
         let answer = self.client.run(sql).await?;
+        match described {
+            Some(Err(error)) => return Err(error.at("a statement that runs cannot be described")),
+            Some(Ok(described)) if described != answer.schema => {
+                return Err(Error::internal(format!(
+                    "the statement was described with {described}, and has {}",
+                    answer.schema
+                )));
+            }
+            _ => {}
+        }
         if !is_query(sql) {
             return Ok(DBOutput::StatementComplete(answer.rows_written().await?));
         }

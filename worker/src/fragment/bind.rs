@@ -23,12 +23,13 @@ use volary_flight_proto::{Error, ErrorCode, Result, ipc};
 use super::filtered_scan::filter_scan;
 use super::relay::MemberRelay;
 use crate::expiry::Cutoff;
+use crate::scan::decoded::DecodedSegments;
 use crate::scan::{LoggedBatches, SegmentSource, visible_rows};
 use crate::segment::{SegmentReaders, may_have_several_pages, stored_schema, with_intervals};
 use crate::storage::{CountedRows, Segment, Storage, VisibleRows};
 
 /// The shards and values that a fragment is bound to for one ticket.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct TicketBindings {
     /// The writes that the fragment sees.
     pub snapshot: Snapshot,
@@ -114,6 +115,7 @@ pub(crate) fn file_of_segment(segment: &Arc<Segment>) -> Result<PartitionedFile>
 pub struct Binder {
     storage: Storage,
     runtime_env: Arc<RuntimeEnv>,
+    decoded: Arc<DecodedSegments>,
     parquet: TableParquetOptions,
     bindings: TicketBindings,
     partition_of_shard: BTreeMap<u32, usize>,
@@ -131,6 +133,7 @@ impl Binder {
     pub fn new(
         storage: Storage,
         runtime_env: Arc<RuntimeEnv>,
+        decoded: Arc<DecodedSegments>,
         parquet: TableParquetOptions,
         bindings: TicketBindings,
         max_partitions: usize,
@@ -147,6 +150,7 @@ impl Binder {
         Self {
             storage,
             runtime_env,
+            decoded,
             parquet,
             bindings,
             partition_of_shard,
@@ -227,7 +231,7 @@ impl Binder {
             .with_table_parquet_options(parquet)
             .with_pushdown_filters(scan.late_materialisation)
             .with_parquet_file_reader_factory(Arc::<SegmentReaders>::clone(&readers));
-        let source = SegmentSource::new(source, readers);
+        let source = SegmentSource::new(source, readers, Arc::clone(&self.decoded));
         let wanted = scan.projection.iter().map(|column| *column as usize);
         let wanted: Vec<_> = wanted.collect();
         let expiry = scan.expiry.as_ref();

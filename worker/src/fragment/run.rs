@@ -382,6 +382,7 @@ fn bind(
     let binder = Binder::new(
         context.storage.clone(),
         Arc::clone(&context.runtime_env),
+        Arc::clone(&context.decoded_segments),
         parquet,
         TicketBindings::of(ticket)?,
         target_partitions,

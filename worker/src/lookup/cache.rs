@@ -1,19 +1,13 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use moka::policy::EvictionPolicy;
-use moka::sync::Cache;
 use tokio::sync::{Mutex, MutexGuard};
 use volary_node::metrics::Counter;
 
 use super::segment_index::{Bloom, SegmentIndex};
+use crate::memory_cache::{DecodedMemory, MemoryCache};
 
-/// Estimated memory of an entry besides its content, in bytes.
-const ENTRY_BYTES: usize = 256;
-/// Share of the memory of all fragments, in percent, above which no more columns are kept. So
-/// lookups never take the last memory that queries need.
-const MAX_POOL_USE_PERCENT: usize = 80;
 /// Number of row groups that can be decoded at the same time, at most.
 const DECODING_LOCKS: usize = 16;
 
@@ -49,14 +43,10 @@ enum Entry {
 }
 
 /// Keeps decoded parts of segments within a memory budget. It forgets what was not used for the
-/// longest time. The memory is reserved in the pool that fragments use.
+/// longest time.
 #[derive(Debug)]
 pub struct LookupCache {
-    entries: Cache<Part, (Entry, u32)>,
-    budget_bytes: usize,
-    pool: Arc<dyn MemoryPool>,
-    limit_bytes: usize,
-    reservation: Arc<MemoryReservation>,
+    entries: MemoryCache<Part, Entry>,
     /// Locks for row groups whose columns are being decoded. Several row groups share a lock.
     decoding: [Mutex<()>; DECODING_LOCKS],
     /// Counts of what lookups found and did.
@@ -81,50 +71,30 @@ pub(crate) struct LookupTotals {
 }
 
 impl LookupCache {
-    /// Creates a cache of at most `budget_bytes` bytes, which are part of the `limit_bytes` bytes
-    /// of the pool.
-    pub fn new(budget_bytes: usize, limit_bytes: usize, pool: &Arc<dyn MemoryPool>) -> Self {
-        let reservation =
-            Arc::new(MemoryConsumer::new("decoded columns for lookups").register(pool));
-        let released = Arc::clone(&reservation);
-        let entries = Cache::builder()
-            .max_capacity(budget_bytes as u64)
-            .weigher(|_, (_, bytes): &(Entry, u32)| *bytes)
-            .eviction_policy(EvictionPolicy::lru())
-            .eviction_listener(move |_, (_, bytes), _| released.shrink(bytes as usize))
-            .build();
+    /// Creates a cache in the part of this memory that is for lookups.
+    pub fn new(memory: DecodedMemory) -> Self {
+        let capacity_bytes = memory.bytes_for_lookups();
         Self {
-            entries,
-            budget_bytes,
-            pool: Arc::clone(pool),
-            limit_bytes,
-            reservation,
+            entries: MemoryCache::new(capacity_bytes, memory, EvictionPolicy::lru()),
             decoding: std::array::from_fn(|_| Mutex::new(())),
             totals: LookupTotals::default(),
         }
     }
 
     /// Returns the memory that is held, in bytes.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        self.entries.weighted_size()
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.entries.held_bytes()
     }
 
-    /// Returns the memory that fragments and writes hold of the pool, in bytes. What is kept here
-    /// is not theirs.
-    pub(crate) fn reserved_by_others(&self) -> usize {
-        let held = self.reservation.size();
-        self.pool.reserved().saturating_sub(held)
-    }
-
-    /// Returns the memory that may be held, in bytes.
-    pub(crate) fn budget_bytes(&self) -> usize {
-        self.budget_bytes
+    /// Returns the memory that the cache has a part of.
+    pub(crate) fn memory(&self) -> &DecodedMemory {
+        self.entries.memory()
     }
 
     pub(super) fn index(&self, file: u64) -> Option<Arc<SegmentIndex>> {
         let kind = PartKind::Index;
         match self.entries.get(&Part { file, kind })? {
-            (Entry::Index(index), _) => Some(index),
+            Entry::Index(index) => Some(index),
             _ => None,
         }
     }
@@ -132,7 +102,7 @@ impl LookupCache {
     pub(super) fn bloom(&self, file: u64, group: u32) -> Option<Bloom> {
         let kind = PartKind::Bloom { group };
         match self.entries.get(&Part { file, kind })? {
-            (Entry::Bloom(filter), _) => Some(filter),
+            Entry::Bloom(filter) => Some(filter),
             _ => None,
         }
     }
@@ -141,14 +111,14 @@ impl LookupCache {
     pub(super) fn columns(&self, file: u64, group: u32) -> Option<GroupColumns> {
         let kind = PartKind::Columns { group };
         match self.entries.get(&Part { file, kind })? {
-            (Entry::Columns(columns), _) => Some(columns),
+            Entry::Columns(columns) => Some(columns),
             _ => None,
         }
     }
 
     pub(super) fn keep_index(&self, file: u64, index: &Arc<SegmentIndex>) {
         let kind = PartKind::Index;
-        self.keep(
+        self.entries.keep(
             Part { file, kind },
             Entry::Index(Arc::clone(index)),
             index.bytes(),
@@ -157,7 +127,8 @@ impl LookupCache {
 
     pub(super) fn keep_bloom(&self, file: u64, group: u32, filter: &Bloom, bytes: usize) {
         let kind = PartKind::Bloom { group };
-        self.keep(Part { file, kind }, Entry::Bloom(Arc::clone(filter)), bytes);
+        let entry = Entry::Bloom(Arc::clone(filter));
+        self.entries.keep(Part { file, kind }, entry, bytes);
     }
 
     /// Waits until nobody else decodes columns of a row group. Whoever gets the lock looks first
@@ -180,39 +151,20 @@ impl LookupCache {
             .iter()
             .map(|(_, values)| values.get_array_memory_size())
             .sum();
-        self.keep(Part { file, kind }, Entry::Columns(columns), bytes);
+        let entry = Entry::Columns(columns);
+        self.entries.keep(Part { file, kind }, entry, bytes);
     }
 
     /// Returns whether something of about this size can be kept.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        let most = self.limit_bytes / 100 * MAX_POOL_USE_PERCENT;
-        let held = self.reservation.size();
-        // What is kept already makes room.
-        let held_then = held.saturating_add(bytes).min(self.budget_bytes);
-        bytes.saturating_add(ENTRY_BYTES) <= self.budget_bytes
-            && self.reserved_by_others().saturating_add(held_then) <= most
-    }
-
-    /// Keeps something, unless there is no memory for it.
-    fn keep(&self, part: Part, entry: Entry, bytes: usize) {
-        let bytes = bytes.saturating_add(ENTRY_BYTES);
-        let Ok(weight) = u32::try_from(bytes) else {
-            return;
-        };
-        if !self.has_room(bytes) || self.reservation.try_grow(bytes).is_err() {
-            return;
-        }
-        self.entries.insert(part, (entry, weight));
-        // Otherwise, evicted entries would keep their memory until somebody uses the cache again.
-        // Decoding takes much longer than this.
-        self.entries.run_pending_tasks();
+        self.entries.has_room(bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use arrow::array::Int64Array;
-    use datafusion::execution::memory_pool::GreedyMemoryPool;
+    use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryConsumer, MemoryPool};
 
     use super::*;
 
@@ -224,7 +176,8 @@ mod tests {
 
     fn cache(budget_bytes: usize, limit_bytes: usize) -> (LookupCache, Arc<dyn MemoryPool>) {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(limit_bytes));
-        (LookupCache::new(budget_bytes, limit_bytes, &pool), pool)
+        let memory = DecodedMemory::new(budget_bytes, limit_bytes, &pool);
+        (LookupCache::new(memory), pool)
     }
 
     #[test]
@@ -233,9 +186,9 @@ mod tests {
         for file in 0..50 {
             cache.keep_column(file, 0, 1, &column(file));
             assert!(cache.held_bytes() <= 100_000);
-            assert_eq!(cache.held_bytes(), pool.reserved() as u64);
+            assert_eq!(cache.held_bytes(), pool.reserved());
         }
-        assert_eq!(cache.reserved_by_others(), 0);
+        assert_eq!(cache.memory().reserved_by_others(), 0);
         let kept: Vec<u64> = (0..50)
             .filter(|file| cache.columns(*file, 0).is_some())
             .collect();
@@ -245,14 +198,14 @@ mod tests {
         assert!(!kept.contains(&0));
         // What is put in the place of another one is counted once.
         cache.keep_column(49, 0, 1, &column(49));
-        assert_eq!(cache.held_bytes(), pool.reserved() as u64);
+        assert_eq!(cache.held_bytes(), pool.reserved());
         // So are the columns of one row group.
         cache.keep_column(49, 0, 2, &column(7));
         let columns = cache.columns(49, 0).unwrap();
         let numbers: Vec<u32> = columns.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, [1, 2]);
         assert_eq!(columns[1].1.as_ref(), column(7).as_ref());
-        assert_eq!(cache.held_bytes(), pool.reserved() as u64);
+        assert_eq!(cache.held_bytes(), pool.reserved());
         assert!(cache.held_bytes() <= 100_000);
         drop(cache);
         assert_eq!(pool.reserved(), 0);
@@ -273,7 +226,7 @@ mod tests {
         cache.keep_column(1, 0, 1, &column(1));
         assert!(cache.columns(1, 0).is_none());
         assert_eq!(
-            (cache.reserved_by_others(), pool.reserved()),
+            (cache.memory().reserved_by_others(), pool.reserved()),
             (80_000, 80_000)
         );
     }

@@ -48,6 +48,8 @@ use crate::compaction::Compactor;
 use crate::fragment::bind::{Binder, TicketBindings};
 use crate::fragment::decode::decode;
 use crate::fragment::optimize::{optimize, session_config};
+use crate::memory_cache::DecodedMemory;
+use crate::scan::decoded::DecodedSegments;
 use crate::write::tests::logged::{Numbers, flush_all, restart, small_worker};
 use crate::write::tests::{SHARDS, Worker, request, write_all};
 
@@ -252,6 +254,7 @@ struct Fixture {
     worker: Worker,
     schema: SchemaRef,
     cache: LookupCache,
+    decoded: Arc<DecodedSegments>,
     runtime_env: Arc<RuntimeEnv>,
     task: Arc<TaskContext>,
     answered: usize,
@@ -269,10 +272,12 @@ impl Fixture {
         let task = TaskContext::default()
             .with_session_config(session_config(1_000, 2))
             .with_runtime(Arc::clone(&runtime_env));
+        let decoded = DecodedMemory::new(budget_bytes, 1 << 30, &runtime_env.memory_pool);
         Self {
             worker: small_worker(),
             schema: schema(key),
-            cache: LookupCache::new(budget_bytes, 1 << 30, &runtime_env.memory_pool),
+            cache: LookupCache::new(decoded.clone()),
+            decoded: Arc::new(DecodedSegments::new(decoded)),
             runtime_env,
             task: Arc::new(task),
             answered: 0,
@@ -315,10 +320,28 @@ impl Fixture {
         }
     }
 
+    /// Returns the rows of the ordinary way, which are the same whether it finds decoded columns or
+    /// not.
     async fn ordinary(&self, plan: &PhysicalPlanNode, bindings: TicketBindings) -> RecordBatch {
+        let nothing = DecodedMemory::new(0, 0, &self.runtime_env.memory_pool);
+        let nothing = Arc::new(DecodedSegments::new(nothing));
+        let decoding = self.scanned(plan, bindings.clone(), nothing).await;
+        let decoded = Arc::clone(&self.decoded);
+        let kept = self.scanned(plan, bindings, decoded).await;
+        assert_eq!(shown(&kept), shown(&decoding));
+        decoding
+    }
+
+    async fn scanned(
+        &self,
+        plan: &PhysicalPlanNode,
+        bindings: TicketBindings,
+        decoded: Arc<DecodedSegments>,
+    ) -> RecordBatch {
         let binder = Binder::new(
             self.worker.context.storage.clone(),
             Arc::clone(&self.runtime_env),
+            decoded,
             TableParquetOptions::default(),
             bindings,
             2,
@@ -603,7 +626,7 @@ async fn a_row_group_is_decoded_when_as_many_keys_were_asked_as_it_has_pages() {
     assert_eq!(outcomes, expected);
     let held = fixture.cache.held_bytes();
     assert!(held > 60_000 * (8 + 16 + 16 + 8), "{held}");
-    assert!(fixture.runtime_env.memory_pool.reserved() as u64 >= held);
+    assert!(fixture.runtime_env.memory_pool.reserved() >= held);
 }
 
 /// A worker with segments of these keys, and a fragment that asks for the rows of some of them.

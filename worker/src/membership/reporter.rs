@@ -92,7 +92,7 @@ impl Reporter {
             worker_id: context.id.0,
             instance: self.instance.clone(),
             running_fragments: u32::try_from(running).unwrap_or(u32::MAX),
-            memory_reserved_bytes: context.lookups.reserved_by_others() as u64,
+            memory_reserved_bytes: context.lookups.memory().reserved_by_others() as u64,
             segments: totals.segments,
             rows: totals.rows,
             bytes: totals.bytes,

@@ -36,17 +36,8 @@ impl LoggedBatches {
         self.0.iter().map(|batch| batch.num_rows() as u64).sum()
     }
 
-    /// Returns the rows, in batches of at most `batch_rows` rows.
-    pub(super) fn batches(&self, batch_rows: usize) -> Vec<RecordBatch> {
-        let mut batches = Vec::with_capacity(self.0.len());
-        for batch in self.0.iter() {
-            let mut start = 0;
-            while start < batch.num_rows() {
-                let rows = batch_rows.max(1).min(batch.num_rows() - start);
-                batches.push(batch.slice(start, rows));
-                start += rows;
-            }
-        }
-        batches
+    /// Returns the rows.
+    pub(super) fn batches(&self) -> &[RecordBatch] {
+        &self.0
     }
 }

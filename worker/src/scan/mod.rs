@@ -7,6 +7,8 @@
 
 /// Reads whole columns of a row group.
 mod column;
+/// Keeps the columns of tiny segments decoded.
+pub mod decoded;
 /// Holds the parts of a segment's file that were read into memory.
 mod in_memory;
 /// Determines how the columns of segments' files are read.

@@ -22,6 +22,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 
+use super::decoded::DecodedSegments;
 use super::in_memory::{Chunk, InMemoryRowGroup, bloom_filter};
 use super::layout::FileLayout;
 use super::logged::LoggedBatches;
@@ -36,7 +37,9 @@ use crate::storage;
 const MOST_ROWS: i64 = 32 << 10;
 /// Number of rows below which a segment is tiny. Reading its rows takes less time than reading a
 /// bloom filter that excludes them.
-const TINY_ROWS: i64 = 1 << 10;
+const TINY_ROWS: u64 = 1 << 10;
+/// Maximum number of values of a tiny segment that stays decoded, the elements of lists included.
+const MOST_KEPT_VALUES: i64 = 64 << 10;
 /// Number of tiny segments that a scan reads without looking at their statistics. Reading so few of
 /// them takes less time than preparing the check of their statistics.
 const UNPRUNED_TINY_SEGMENTS: usize = 2;
@@ -47,9 +50,12 @@ const EXCLUDED_PER_YIELD: usize = 64;
 #[derive(Debug)]
 pub(super) struct SmallSegments {
     readers: Arc<SegmentReaders>,
+    decoded: Arc<DecodedSegments>,
     table_schema: SchemaRef,
     /// The columns of the table that are read, in ascending order.
     columns: Vec<usize>,
+    /// The schema of these columns.
+    schema: SchemaRef,
     /// The conditions that the scan applies to rows; empty if the plan above the scan applies them.
     /// They are applied one after another. A row that one condition excludes is not passed to the
     /// next condition, which may fail for that row.
@@ -90,10 +96,10 @@ pub(super) enum OpenedSegment {
     /// The segment has no matching row. If `should_yield` is true, many segments were excluded, and
     /// the scan should yield to other tasks.
     Excluded { should_yield: bool },
-    /// The rows of the segment.
+    /// The rows of the segment, which are decoded in batches.
     Rows(SegmentRows),
-    /// Rows that are in no segment yet.
-    Logged(LoggedRows),
+    /// Rows that are decoded, or in no segment yet.
+    Decoded(DecodedRows),
     /// The segment is not small, or the system does not have it in memory.
     Large,
 }
@@ -106,6 +112,7 @@ impl SmallSegments {
     pub(super) fn new(
         asked: ScanRequest<'_>,
         readers: Arc<SegmentReaders>,
+        decoded: Arc<DecodedSegments>,
         metrics: &ExecutionPlanMetricsSet,
         partition: usize,
     ) -> Result<Self> {
@@ -127,6 +134,7 @@ impl SmallSegments {
         let projector = asked.projection.clone().try_map_exprs(over_read_columns)?;
         Ok(Self {
             readers,
+            decoded,
             projector: projector.make_projector(&schema)?,
             filters,
             pruning: Pruning::new(
@@ -141,6 +149,7 @@ impl SmallSegments {
             metrics: Metrics::new(metrics, partition),
             table_schema,
             columns,
+            schema,
         })
     }
 
@@ -150,17 +159,27 @@ impl SmallSegments {
     /// Returns an error if the file is damaged, or if this release does not know its format.
     pub(super) fn open(self: &Arc<Self>, file: &PartitionedFile) -> Result<OpenedSegment> {
         if let Some(logged) = file.extension::<LoggedBatches>() {
-            return Ok(OpenedSegment::Logged(LoggedRows {
-                batches: logged.batches(self.batch_rows).into_iter(),
-                scan: Arc::clone(self),
-            }));
+            let mut rows = Vec::new();
+            for batch in logged.batches() {
+                rows.extend(self.batches_of(&batch.project(&self.columns)?));
+            }
+            return Ok(self.decoded_rows(rows));
         }
         // DataFusion's source applies the selection.
         if file.extension::<ParquetRowSelection>().is_some() {
             return Ok(OpenedSegment::Large);
         }
-        let metadata = self.readers.cached_metadata(file);
         let segment = file.extension::<Arc<storage::Segment>>();
+        if let Some(segment) = segment
+            && segment.rows() < TINY_ROWS
+            && let Some(batch) =
+                self.decoded
+                    .batch(segment.file_number(), &self.columns, &self.schema)
+        {
+            self.metrics.segments.add(1);
+            return Ok(self.decoded_rows(self.batches_of(&batch)));
+        }
+        let metadata = self.readers.cached_metadata(file);
         let file = &file.object_meta;
         let Some(metadata) = metadata.map_err(|error| read_error(&file.location, error))? else {
             return Ok(OpenedSegment::Large);
@@ -225,18 +244,34 @@ impl SmallSegments {
             chunks,
             rows,
         };
-        let batch_rows = self.batch_rows.min(rows).max(1);
+        let values = columns.leaves.iter();
+        let values = values.map(|leaf| row_group.column(*leaf).num_values());
+        let stays_decoded = row_group.num_rows() < TINY_ROWS as i64
+            && values.fold(0, i64::saturating_add) <= MOST_KEPT_VALUES;
+        let batch_rows = match stays_decoded {
+            true => rows,
+            false => self.batch_rows.min(rows),
+        };
         let batches = ParquetRecordBatchReader::try_new_with_row_groups(
             &columns.levels,
             &in_memory,
-            batch_rows,
+            batch_rows.max(1),
             None,
         );
-        let batches = batches.map_err(|error| read_error(&file.location, error))?;
+        let mut batches = batches.map_err(|error| read_error(&file.location, error))?;
         self.metrics.segments.add(1);
         self.metrics
             .scanned
             .add(usize::try_from(bytes).unwrap_or(usize::MAX));
+        if stays_decoded && let Some(segment) = segment {
+            let Some(batch) = batches.next() else {
+                return Ok(self.decoded_rows(Vec::new()));
+            };
+            let batch = batch.map_err(|error| read_error(&file.location, error.into()))?;
+            self.decoded
+                .keep(segment.file_number(), &self.columns, &batch);
+            return Ok(self.decoded_rows(self.batches_of(&batch)));
+        }
         Ok(OpenedSegment::Rows(SegmentRows {
             file: file.location.clone(),
             batches,
@@ -246,7 +281,7 @@ impl SmallSegments {
 
     /// Returns the predicate that may exclude a segment with this row group, if it is worth trying.
     fn pruning_of(&self, row_group: &RowGroupMetaData) -> Option<Arc<PruningPredicate>> {
-        let is_tiny = row_group.num_rows() < TINY_ROWS;
+        let is_tiny = row_group.num_rows() < TINY_ROWS as i64;
         if is_tiny && self.tiny.fetch_add(1, Ordering::Relaxed) < UNPRUNED_TINY_SEGMENTS {
             return None;
         }
@@ -270,7 +305,7 @@ impl SmallSegments {
         file: &File,
         checksums: Option<&PageChecksums>,
     ) -> bool {
-        if statistics.row_group.num_rows() < TINY_ROWS {
+        if statistics.row_group.num_rows() < TINY_ROWS as i64 {
             return false;
         }
         let read = |column: &ColumnChunkMetaData| bloom_filter(column, file, checksums);
@@ -287,6 +322,23 @@ impl SmallSegments {
         OpenedSegment::Excluded {
             should_yield: (before + 1).is_multiple_of(EXCLUDED_PER_YIELD),
         }
+    }
+
+    /// Returns rows in memory as the scan returns them. `batches` have the columns that are read.
+    fn decoded_rows(self: &Arc<Self>, batches: Vec<RecordBatch>) -> OpenedSegment {
+        OpenedSegment::Decoded(DecodedRows {
+            batches: batches.into_iter(),
+            scan: Arc::clone(self),
+        })
+    }
+
+    /// Divides rows into batches of the size that the scan returns.
+    fn batches_of(&self, rows: &RecordBatch) -> Vec<RecordBatch> {
+        let (all, most) = (rows.num_rows(), self.batch_rows.max(1));
+        let starts = (0..all).step_by(most);
+        starts
+            .map(|start| rows.slice(start, most.min(all - start)))
+            .collect()
     }
 
     fn layout(&self, metadata: &Arc<ParquetMetaData>) -> Arc<FileLayout> {
@@ -342,22 +394,19 @@ impl std::fmt::Debug for SegmentRows {
     }
 }
 
-/// Rows that are in no segment yet, in batches.
+/// Rows that are in memory, in batches with the columns that are read.
 #[derive(Debug)]
-pub(super) struct LoggedRows {
+pub(super) struct DecodedRows {
     batches: std::vec::IntoIter<RecordBatch>,
     scan: Arc<SmallSegments>,
 }
 
-impl Iterator for LoggedRows {
+impl Iterator for DecodedRows {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let read = self.batches.next()?.project(&self.scan.columns);
-        Some(
-            read.map_err(Into::into)
-                .and_then(|batch| self.scan.filter_and_project(batch)),
-        )
+        let batch = self.batches.next()?;
+        Some(self.scan.filter_and_project(batch))
     }
 }
 

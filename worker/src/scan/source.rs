@@ -20,7 +20,8 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::ObjectStore;
 
-use super::small::{LoggedRows, OpenedSegment, ScanRequest, SegmentRows, SmallSegments};
+use super::decoded::DecodedSegments;
+use super::small::{DecodedRows, OpenedSegment, ScanRequest, SegmentRows, SmallSegments};
 use crate::segment::SegmentReaders;
 
 /// A Parquet source that reads small segments by itself. It leaves large segments and all planning
@@ -29,15 +30,22 @@ use crate::segment::SegmentReaders;
 pub(crate) struct SegmentSource {
     parquet: Arc<dyn FileSource>,
     readers: Arc<SegmentReaders>,
+    decoded: Arc<DecodedSegments>,
     batch_rows: usize,
 }
 
 impl SegmentSource {
-    /// Builds the source over DataFusion's Parquet source, which reads with `readers`.
-    pub(crate) fn new(parquet: ParquetSource, readers: Arc<SegmentReaders>) -> Self {
+    /// Builds the source over DataFusion's Parquet source, which reads with `readers`. `decoded`
+    /// keeps the rows of tiny segments.
+    pub(crate) fn new(
+        parquet: ParquetSource,
+        readers: Arc<SegmentReaders>,
+        decoded: Arc<DecodedSegments>,
+    ) -> Self {
         Self {
             parquet: Arc::new(parquet),
             readers,
+            decoded,
             batch_rows: usize::MAX,
         }
     }
@@ -65,8 +73,8 @@ impl SegmentSource {
             max_in_list: parquet.max_in_list_size(),
             batch_rows: self.batch_rows,
         };
-        let readers = Arc::clone(&self.readers);
-        SmallSegments::new(request, readers, parquet.metrics(), partition).map(Some)
+        let (readers, decoded) = (Arc::clone(&self.readers), Arc::clone(&self.decoded));
+        SmallSegments::new(request, readers, decoded, parquet.metrics(), partition).map(Some)
     }
 }
 
@@ -204,8 +212,8 @@ impl MorselPlanner for SegmentPlanner {
             OpenedSegment::Rows(rows) => {
                 Some(MorselPlan::new().with_morsels(vec![Box::new(SmallSegmentMorsel(rows))]))
             }
-            OpenedSegment::Logged(rows) => {
-                Some(MorselPlan::new().with_morsels(vec![Box::new(LoggedMorsel(rows))]))
+            OpenedSegment::Decoded(rows) => {
+                Some(MorselPlan::new().with_morsels(vec![Box::new(DecodedMorsel(rows))]))
             }
             OpenedSegment::Large => {
                 let planner = self.large.plan_file(self.file)?;
@@ -225,11 +233,11 @@ impl MorselPlanner for EmptyPlanner {
     }
 }
 
-/// Rows that are in no segment yet.
+/// Rows that are in memory.
 #[derive(Debug)]
-struct LoggedMorsel(LoggedRows);
+struct DecodedMorsel(DecodedRows);
 
-impl Morsel for LoggedMorsel {
+impl Morsel for DecodedMorsel {
     fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
         futures::stream::iter(self.0).boxed()
     }

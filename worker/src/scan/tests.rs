@@ -33,9 +33,11 @@ use parquet::schema::types::ColumnPath;
 use volary_flight_proto::{Error, ErrorCode};
 
 use super::SegmentSource;
+use super::decoded::DecodedSegments;
 use super::pruning::Pruning;
 use crate::fragment::filtered_scan::push_filter_into_scan;
 use crate::fragment::optimize::{optimize, session_config};
+use crate::memory_cache::DecodedMemory;
 use crate::segment::SegmentReaders;
 
 fn schema() -> SchemaRef {
@@ -175,7 +177,9 @@ impl Fixture {
         let source: Arc<dyn FileSource> = if as_segments {
             let factory = Arc::<SegmentReaders>::clone(&readers);
             let parquet = parquet.with_parquet_file_reader_factory(factory);
-            Arc::new(SegmentSource::new(parquet, readers))
+            let decoded = DecodedMemory::new(0, 0, &env.memory_pool);
+            let decoded = Arc::new(DecodedSegments::new(decoded));
+            Arc::new(SegmentSource::new(parquet, readers, decoded))
         } else {
             Arc::new(parquet)
         };

@@ -33,6 +33,8 @@ use crate::fragment::running::RunningFragments;
 use crate::history::History;
 use crate::lookup::cache::LookupCache;
 use crate::lookup::tests as lookup;
+use crate::memory_cache::DecodedMemory;
+use crate::scan::decoded::DecodedSegments;
 use crate::storage::{ChecksummedFile, Storage};
 use crate::write::tests::logged::Numbers;
 
@@ -68,6 +70,7 @@ fn worker_with(execution: ExecutionConfig) -> Worker {
     let data_dir = DataDir::open(&dir.path().join("node"), NodeRole::Worker).unwrap();
     let sealer = Sealer::new(Key::from_secret("secret of two clusters"));
     let runtime_env = memory::runtime_env(&memory::Config::default(), dir.path(), 1 << 20).unwrap();
+    let decoded = DecodedMemory::new(1 << 20, 1 << 30, &runtime_env.memory_pool);
     let context = WorkerContext {
         history: Arc::new(History::new(Arc::new(data_dir), storage.clone())),
         id: WorkerId(3),
@@ -77,7 +80,8 @@ fn worker_with(execution: ExecutionConfig) -> Worker {
             ..Config::default()
         },
         storage,
-        lookups: LookupCache::new(1 << 20, 1 << 30, &runtime_env.memory_pool),
+        lookups: LookupCache::new(decoded.clone()),
+        decoded_segments: Arc::new(DecodedSegments::new(decoded)),
         runtime_env,
         environments: FragmentEnvironments::new(values),
         running_fragments: RunningFragments::default(),

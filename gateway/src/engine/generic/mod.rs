@@ -1,6 +1,6 @@
 //! A statement gets a generic plan ([`plan_attempt`]) when it is planned for the second time with
 //! the same settings. The plan is used as long as what it reads stays the same, apart from the rows
-//! ([`dependencies`]). For a query of few rows, planning is most of the gateway's work, and a
+//! ([`PlanDependencies`]). For a query of few rows, planning is most of the gateway's work, and a
 //! generic plan avoids it. Two things decide whether a statement can have a generic plan: where its
 //! parameters stand ([`parameter_uses`]), and what the planner makes of them. All other statements
 //! are planned each time.
@@ -8,8 +8,6 @@
 //! A statement whose literals could be parameters shares the generic plan of its
 //! [`Template`] with all statements that differ from it in these literals only.
 
-/// Records what a generic plan was made for.
-mod dependencies;
 /// Checks where parameters stand in a statement.
 mod parameter_uses;
 /// Makes the generic plan of a statement.
@@ -37,7 +35,6 @@ use volary_flight_proto::lineage::Lineage;
 use volary_flight_proto::snapshot::Snapshot;
 use volary_node::memory;
 
-use dependencies::PlanDependencies;
 use plan_attempt::PlanAttempt;
 use volary_catalog::access::Rights;
 use volary_catalog::{CatalogState, Table};
@@ -45,6 +42,7 @@ use volary_planner::gather::{QueryContext, RunSpan};
 use volary_planner::generic_plan::GenericPlan;
 
 use super::context::StatementContext;
+use super::kept_plan::PlanDependencies;
 use super::parameters::Parameters;
 use super::session::Claimant;
 use super::{Engine, PlannedQuery, Session, StatementDescription};
@@ -152,6 +150,12 @@ impl StatementKey {
                 .temporary_session()
                 .and_then(|session| catalog.temporary_names(session)),
         }
+    }
+
+    /// Returns whether the statement has this key in a context that was created after the key.
+    /// Another call of the session may have changed settings or temporary tables meanwhile.
+    pub(super) fn is_of(&self, session: &Session, context: &StatementContext) -> bool {
+        *self == Self::new(session, &context.catalog, &context.rights, &self.sql)
     }
 
     /// Returns the key of another statement with the same settings and rights.

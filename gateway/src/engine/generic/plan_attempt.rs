@@ -3,23 +3,20 @@ use std::sync::atomic::AtomicU32;
 
 use arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::Result as DfResult;
-use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
+use datafusion::logical_expr::LogicalPlan;
 use volary_flight_proto::{Error, Result};
 use volary_planner::fragment::statement_parameter;
 use volary_planner::gather::QueryContext;
 use volary_planner::generic_plan::GenericPlan;
-use volary_planner::table::ShardedTable;
 
-use super::dependencies::PlanDependencies;
 use super::parameter_uses::count_uses;
 use super::{CachedPlan, StatementKey};
 use crate::engine::PlannedQuery;
 use crate::engine::context::StatementContext;
 use crate::engine::description::describe_rows;
 use crate::engine::frame_parameters::FrameParameters;
+use crate::engine::kept_plan::{PlanDependencies, is_repeatable_query, replace_tables};
 use crate::engine::parameters::{Parameters, parameter_index, replace_parameters, with_types};
 use crate::sql::parse::{Statement, parse};
 
@@ -136,59 +133,10 @@ pub(super) async fn make_generic_plan(
     }))
 }
 
-/// Returns whether the plan is a query that reads only tables, and calls only scalar functions that
-/// are immutable. `now()` and `random()` are not.
-fn is_repeatable_query(plan: &LogicalPlan) -> Result<bool> {
-    let mut is_repeatable = true;
-    plan.apply_with_subqueries(|node| {
-        is_repeatable &= match node {
-            LogicalPlan::TableScan(scan) => source_as_provider(&scan.source)?.is::<ShardedTable>(),
-            LogicalPlan::Explain(_)
-            | LogicalPlan::Analyze(_)
-            | LogicalPlan::Dml(_)
-            | LogicalPlan::Ddl(_)
-            | LogicalPlan::Copy(_)
-            | LogicalPlan::Statement(_)
-            | LogicalPlan::DescribeTable(_)
-            | LogicalPlan::Extension(_) => false,
-            _ => true,
-        };
-        node.apply_expressions(|expression| {
-            expression.apply(|expression| {
-                is_repeatable &= match expression {
-                    Expr::ScalarFunction(call) => {
-                        call.func.signature().volatility == Volatility::Immutable
-                    }
-                    Expr::ScalarVariable(_, _) => false,
-                    _ => true,
-                };
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })?;
-        Ok(if is_repeatable {
-            TreeNodeRecursion::Continue
-        } else {
-            TreeNodeRecursion::Stop
-        })
-    })?;
-    Ok(is_repeatable)
-}
-
 /// Returns the plan with inexact statistics for its tables. The planner then treats the catalog's
 /// numbers about the rows only as estimates.
 fn with_estimates_only(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let plan = plan.transform_up_with_subqueries(|mut node| {
-        let LogicalPlan::TableScan(scan) = &mut node else {
-            return Ok(Transformed::no(node));
-        };
-        let provider = source_as_provider(&scan.source)?;
-        let Some(table) = provider.downcast_ref::<ShardedTable>() else {
-            return Ok(Transformed::no(node));
-        };
-        scan.source = provider_as_source(Arc::new(table.with_inexact_statistics()));
-        Ok(Transformed::yes(node))
-    })?;
-    Ok(plan.data)
+    replace_tables(plan, |table| Ok(table.with_inexact_statistics()))
 }
 
 /// Returns the plan with literals in place of its parameters.

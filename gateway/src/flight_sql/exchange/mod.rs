@@ -7,6 +7,8 @@
 /// Adds notes to a stream of rows: the statement's id, its progress, and the time and resources
 /// that it took.
 mod annotated_stream;
+/// Passes answers to a client that streams batches.
+mod answer_channel;
 /// Defines the notes of a stream of batches, in both directions.
 mod batch_notes;
 /// Reads batches that a client streams, and answers each of them.

@@ -158,6 +158,12 @@ fn node_limits(config: &Config) -> Vec<GatewayLimit> {
             "the statement is planned again",
         )
         .with_setting("gateway.query.generic_plans"),
+        bytes(
+            "statements kept since they were described",
+            query.described_bytes(),
+            "the statement is parsed and planned again",
+        )
+        .with_setting("gateway.query.generic_plans"),
         GatewayLimit::new(
             "node",
             TEMPORARY_TABLES,

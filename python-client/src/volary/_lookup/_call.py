@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -24,48 +23,32 @@ from .._exchange import Exchange, Note
 from .._interrupt import cancellable
 from ..errors import (
     ERROR_CLASSES,
-    CancelledError,
-    DeadlineExceededError,
     Error,
     ErrorCode,
     InternalError,
     InvalidArgumentError,
     UnavailableError,
 )
+from ._alarm import LONGEST_WAIT_SECONDS, Alarm
 from ._answer import Answer
-
-NOT_SENT = "the keys could not be sent within the timeout of the lookup: the gateway was not reached, or took no keys"
+from ._batch import Batch
 
 Interruptibly: TypeAlias = "Callable[[Callable[[], None], Callable[[], None]], None]"
 """Runs a call that blocks in C++. Ctrl-C runs the second function, which ends it."""
 
 _KEY = "key"
 _READER = "volary-lookup"
-_WATCHER = "volary-lookup-deadlines"
 _JOIN_SECONDS = 5.0
 # pyarrow sends no batch of 2 GiB. The difference has room for what it puts around the keys.
 _MOST_BYTES = (2 << 30) - (1 << 20)
 # Time that a write has even if its deadline is nearer, or if its caller gives up. A write usually takes microseconds,
 # and the call must be ended if one does not end by itself, which costs all callers more.
 _GRACE_SECONDS = 0.25
-# A lock takes no longer timeout than a few centuries.
-_LONGEST_WAIT_SECONDS = 3600.0
-
-
-@dataclass(slots=True, eq=False)
-class _Batch:
-    asked: int
-    deadline: float
-    future: Future[Answer] = field(default_factory=Future)
-    number: int = 0
-    write_until: float = math.inf
-    """When a write that has not ended is broken off."""
-    is_given_up: bool = False
 
 
 class Call:
     """A call for keys of one type. Any thread may send keys, one thread at a time. A thread of the call reads the
-    answers. Another one watches the deadlines of writes, which block while the gateway reads nothing.
+    answers. An alarm breaks off writes at their deadlines, because they block while the gateway reads nothing.
     """
 
     def __init__(self, key_type: pa.DataType, interruptibly: Interruptibly) -> None:
@@ -86,14 +69,11 @@ class Call:
         self._is_finished = False
         self._thread: threading.Thread | None = None
         self._sent = 0
-        self._unanswered: deque[_Batch] = deque()
+        self._unanswered: deque[Batch] = deque()
         # The batch whose thread writes now, and those who wait for it.
-        self._writing: _Batch | None = None
+        self._writing: Batch | None = None
         self._turn = threading.Condition(self._lock)
-        # The time at which the watcher looks again at the latest.
-        self._watcher: threading.Thread | None = None
-        self._watched_until = math.inf
-        self._watching = threading.Condition(self._lock)
+        self._alarm = Alarm(self._lock, self._break_off_late_write)
 
     @property
     def has_ended(self) -> bool:
@@ -122,7 +102,7 @@ class Call:
                 f"the {len(keys)} keys take {batch.nbytes} bytes, and a batch may have at most {_MOST_BYTES}; "
                 "look them up in several batches"
             )
-        sending = _Batch(len(keys), deadline)
+        sending = Batch(len(keys), deadline)
         cancellable(lambda: self._send(sending, batch), lambda: self._give_up(sending))
         return sending.future
 
@@ -162,7 +142,7 @@ class Call:
 
     # Sending
 
-    def _send(self, sending: _Batch, batch: pa.RecordBatch) -> None:
+    def _send(self, sending: Batch, batch: pa.RecordBatch) -> None:
         # A KeyboardInterrupt may come between any two calls, so what happened is read from `_writing`.
         try:
             if self._take_turn(sending):
@@ -178,17 +158,17 @@ class Call:
                     self._writing = None
                     self._turn.notify()
 
-    def _take_turn(self, sending: _Batch) -> bool:
+    def _take_turn(self, sending: Batch) -> bool:
         """Waits until no other thread writes, and says whether the batch can be written. If not, its future has the
         reason, or this raises it.
         """
         with self._lock:
             try:
                 while not self.has_ended and (self._exchange is None or self._writing is not None):
-                    _check(sending)
+                    sending.check()
                     left = sending.deadline - time.monotonic()
-                    self._turn.wait(min(left, _LONGEST_WAIT_SECONDS))
-                _check(sending)
+                    self._turn.wait(min(left, LONGEST_WAIT_SECONDS))
+                sending.check()
                 if self.has_ended:
                     sending.future.set_exception(self.error or UnavailableError("the call takes no more keys"))
                     return False
@@ -199,10 +179,10 @@ class Call:
                     self._turn.notify()
         return True
 
-    def _begin_write(self, sending: _Batch) -> None:
+    def _begin_write(self, sending: Batch) -> None:
         """Takes note of the batch. The lock must be held."""
         until = max(sending.deadline, time.monotonic() + _GRACE_SECONDS)
-        self._watch_until(until)
+        self._alarm.set(until)
         sending.write_until = until
         # From here on, an interrupted thread ends the call.
         self._writing = sending
@@ -210,7 +190,7 @@ class Call:
         sending.number = self._sent
         self._unanswered.append(sending)
 
-    def _write(self, sending: _Batch, batch: pa.RecordBatch) -> None:
+    def _write(self, sending: Batch, batch: pa.RecordBatch) -> None:
         exchange = self._exchange
         assert exchange is not None
         if threading.current_thread() is threading.main_thread():
@@ -220,7 +200,7 @@ class Call:
         if self._thread is None:
             self._start(None)
 
-    def _fail(self, sending: _Batch, error: Error) -> None:
+    def _fail(self, sending: Batch, error: Error) -> None:
         """Takes note of an error of sending."""
         with self._lock:
             if self._writing is not sending:
@@ -231,7 +211,7 @@ class Call:
             self._is_finished = True
             self._turn.notify_all()
             if self._unanswered and self._unanswered[-1] is sending:
-                _fail(self._unanswered.pop(), error)
+                self._unanswered.pop().fail(error)
             if self._thread is None:
                 self._end(error)
             exchange = self._exchange
@@ -240,7 +220,7 @@ class Call:
             with suppress(Error):
                 exchange.finish()
 
-    def _break_off(self, sending: _Batch) -> None:
+    def _break_off(self, sending: Batch) -> None:
         """Ends the call if the batch may have been sent in part. The others may send theirs again."""
         with self._lock:
             if self._writing is not sending:
@@ -250,51 +230,28 @@ class Call:
         if exchange is not None:
             exchange.cancel()
 
-    def _give_up(self, sending: _Batch) -> None:
+    def _give_up(self, sending: Batch) -> None:
         """Lets the thread that sends this batch return soon. Any other thread may call this."""
         with self._lock:
             sending.is_given_up = True
             sending.write_until = min(sending.write_until, time.monotonic() + _GRACE_SECONDS)
             if self._writing is sending:
-                self._watch_until(sending.write_until)
+                self._alarm.set(sending.write_until)
             self._turn.notify_all()
 
-    # Deadlines
-
-    def _watch_until(self, until: float) -> None:
-        """Lets the watcher look at the write at this time, or earlier. The lock must be held."""
-        if until >= self._watched_until:
+    def _break_off_late_write(self) -> None:
+        """Breaks off a write that has not ended in time. The alarm calls this. The lock must be held."""
+        late = self._writing
+        if late is None:
             return
-        self._watched_until = until
-        if self._watcher is None:
-            watcher = threading.Thread(target=self._watch, name=_WATCHER, daemon=True)
-            watcher.start()
-            self._watcher = watcher
-        else:
-            self._watching.notify()
-
-    def _watch(self) -> None:
-        """Breaks off a write that does not end in time. A thread of its own runs this method.
-
-        It usually sleeps for as long as the timeout of a lookup, however many batches are sent meanwhile.
-        """
-        with self._lock:
-            while self.error is None:
-                writing, now = self._writing, time.monotonic()
-                if writing is not None and writing.write_until <= now:
-                    break
-                self._watched_until = math.inf if writing is None else writing.write_until
-                left = self._watched_until - now
-                self._watching.wait(None if left == math.inf else min(left, _LONGEST_WAIT_SECONDS))
-            if self.error is not None or writing is None:
-                return
-            if self._unanswered and self._unanswered[-1] is writing:
-                given_up = CancelledError("the task was cancelled")
-                _fail(self._unanswered.pop(), given_up if writing.is_given_up else DeadlineExceededError(NOT_SENT))
-            self._end(UnavailableError("the call has ended because the gateway took no more keys in time"))
-            exchange = self._exchange
-        if exchange is not None:
-            exchange.cancel()
+        if late.write_until > time.monotonic():
+            self._alarm.set(late.write_until)
+            return
+        if self._unanswered and self._unanswered[-1] is late:
+            self._unanswered.pop().fail(late.not_sent())
+        self._end(UnavailableError("the call has ended because the gateway took no more keys in time"))
+        if self._exchange is not None:
+            self._exchange.cancel()
 
     # Reading
 
@@ -368,7 +325,7 @@ class Call:
             else:
                 oldest.future.set_exception(answer)
 
-    def _oldest(self, sequence: Any) -> _Batch:
+    def _oldest(self, sequence: Any) -> Batch:
         """Returns the oldest batch that is not answered. Raises `InternalError` if another one is answered."""
         with self._lock:
             if not self._unanswered:
@@ -385,23 +342,9 @@ class Call:
         if self.error is None:
             self.error = error
         while self._unanswered:
-            _fail(self._unanswered.popleft(), self.error)
+            self._unanswered.popleft().fail(self.error)
         self._turn.notify_all()
-        self._watching.notify_all()
-
-
-def _check(sending: _Batch) -> None:
-    """Raises an error if the keys should not be sent any more."""
-    if sending.is_given_up:
-        raise CancelledError("the task was cancelled")
-    if sending.deadline <= time.monotonic():
-        raise DeadlineExceededError(NOT_SENT)
-
-
-def _fail(batch: _Batch, error: BaseException) -> None:
-    """Lets a batch fail that was removed from those that are not answered."""
-    if batch.future.set_running_or_notify_cancel():
-        batch.future.set_exception(error)
+        self._alarm.stop()
 
 
 def _refusal(error: Note) -> Error:

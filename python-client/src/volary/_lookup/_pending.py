@@ -17,7 +17,7 @@ from .._interrupt import cancellable
 from .._translate import CANCELLED_HERE
 from ..errors import CancelledError, DeadlineExceededError, Error, UnauthenticatedError
 from ._answer import Answer
-from ._call import NOT_SENT
+from ._batch import NOT_SENT
 
 Send: TypeAlias = "Callable[[pa.Array[Any], float], tuple[Future[Answer], Callable[[], bool]]]"
 """Sends keys until a time of the monotonic clock. Returns the future of their answer, and what says whether their call

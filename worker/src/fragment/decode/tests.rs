@@ -16,6 +16,8 @@ use volary_node::disk::LocalDisk;
 
 use super::*;
 use crate::fragment::bind::TicketBindings;
+use crate::memory_cache::DecodedMemory;
+use crate::scan::decoded::DecodedSegments;
 use crate::storage::Storage;
 
 /// Builds a binder for a ticket with these values.
@@ -28,9 +30,12 @@ fn binder(values: Vec<Bytes>) -> (Binder, TempDir) {
         counted_writes: None,
         values,
     };
+    let runtime_env = Arc::new(RuntimeEnv::default());
+    let decoded = DecodedMemory::new(0, 0, &runtime_env.memory_pool);
     let binder = Binder::new(
         Storage::open(dir.path(), Arc::new(LocalDisk)).unwrap(),
-        Arc::new(RuntimeEnv::default()),
+        runtime_env,
+        Arc::new(DecodedSegments::new(decoded)),
         TableParquetOptions::default(),
         bindings,
         1,

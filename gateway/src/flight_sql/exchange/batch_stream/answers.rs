@@ -1,29 +1,26 @@
 use std::time::Duration;
 
 use arrow_flight::FlightData;
-use futures::stream::{self, Stream};
+use futures::stream::Stream;
 use tokio::sync::mpsc;
 use tonic::Status;
 use volary_flight_proto::{Error, ErrorCode, Result};
 
+use crate::flight_sql::exchange::answer_channel::{Answer, channel};
 use crate::flight_sql::exchange::batch_notes::{Acknowledgement, Outcome, RefusalNote, message};
 
 /// Number of answers that may wait for the client to read them. The gateway reads no batch
 /// meanwhile.
 const MAX_UNREAD: usize = 256;
+/// The error for a stream that breaks off.
+const BROKEN_OFF: &str = "the stream of batches was broken off; connect again, and send the batches that were not acknowledged";
 
 /// Sends the answers of a stream to its client.
 #[derive(Clone)]
 pub(super) struct Answers {
-    sender: mpsc::Sender<Answer>,
+    sender: mpsc::Sender<Answer<FlightData>>,
     window: usize,
     patience: Duration,
-}
-
-enum Answer {
-    Note(FlightData),
-    /// The last one. Without it, answers are missing.
-    End(Result<(), Status>),
 }
 
 impl Answers {
@@ -36,13 +33,13 @@ impl Answers {
         Self,
         impl Stream<Item = Result<FlightData, Status>> + Send + use<>,
     ) {
-        let (sender, receiver) = mpsc::channel(MAX_UNREAD);
+        let (sender, messages) = channel(MAX_UNREAD, BROKEN_OFF);
         let answers = Self {
             sender,
             window,
             patience,
         };
-        (answers, stream::unfold(Some(receiver), next_answer))
+        (answers, messages)
     }
 
     /// Waits until the client has gone away.
@@ -86,7 +83,7 @@ impl Answers {
     }
 
     async fn send(&self, note: Acknowledgement) -> Result<()> {
-        let note = Answer::Note(message(&note));
+        let note = Answer::Message(message(&note));
         let sending = self.sender.send_timeout(note, self.patience);
         sending.await.map_err(|_| {
             Error::new(
@@ -103,23 +100,5 @@ impl Answers {
             .sender
             .send_timeout(Answer::End(end), self.patience)
             .await;
-    }
-}
-
-/// Returns the next answer as the client is sent it. Returns `None` at the end.
-async fn next_answer(
-    receiver: Option<mpsc::Receiver<Answer>>,
-) -> Option<(Result<FlightData, Status>, Option<mpsc::Receiver<Answer>>)> {
-    let mut receiver = receiver?;
-    match receiver.recv().await {
-        Some(Answer::Note(note)) => Some((Ok(note), Some(receiver))),
-        Some(Answer::End(Ok(()))) => None,
-        Some(Answer::End(Err(status))) => Some((Err(status), None)),
-        None => {
-            let error = Error::unavailable(
-                "the stream of batches was broken off; connect again, and send the batches that were not acknowledged",
-            );
-            Some((Err(error.into()), None))
-        }
     }
 }

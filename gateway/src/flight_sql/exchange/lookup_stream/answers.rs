@@ -47,6 +47,12 @@ pub(super) struct AnswerMessage {
     pub(super) memory: Option<Arc<MemoryReservation>>,
 }
 
+impl From<AnswerMessage> for FlightData {
+    fn from(answer: AnswerMessage) -> Self {
+        answer.message
+    }
+}
+
 impl AnswerColumns {
     /// Returns the columns of answers with these columns of the table.
     pub(super) fn new(columns: &Schema, profile: TypeProfile) -> Self {

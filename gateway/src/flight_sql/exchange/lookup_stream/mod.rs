@@ -5,8 +5,6 @@
 
 /// Encodes the answers to batches.
 mod answers;
-/// Passes messages to the network.
-mod channel;
 /// Defines the notes of a stream of lookups.
 mod notes;
 /// Keeps the order of batches, several of which are looked up at the same time.
@@ -31,10 +29,10 @@ use volary_node::deadline::Deadline;
 use volary_node::runtimes::{SHORT_WORK_BYTES, continue_on_cpu};
 
 use self::answers::{AnswerColumns, AnswerMessage, BatchPart, refusal};
-use self::channel::{Answer, channel};
 use self::notes::OpenedNote;
 use self::queue::{LookupQueue, WaitingBatch};
 use self::unread::{unread_error, wait_until_unread};
+use super::answer_channel::{Answer, channel};
 use super::batch_notes::message;
 use super::endings::{Ending, Endings};
 use super::open_login::OpenLogin;
@@ -50,6 +48,11 @@ use crate::statements::ListedStatement;
 const LONGEST_IDLE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// Number of messages that wait to be sent, above which no further lookup begins.
 const MAX_UNSENT: usize = 64;
+/// Number of messages that are ready for the network. The others wait in the stream, where they can
+/// be given up.
+const MAX_UNREAD: usize = 4;
+/// The error for a stream that breaks off.
+const BROKEN_OFF: &str = "the stream of lookups was broken off; connect again, and send the batches that were not answered";
 /// Time after which a stream gives its place to others who wait for one.
 const TURN: Duration = Duration::from_millis(100);
 
@@ -98,7 +101,7 @@ impl FlightSql {
         };
         let endings = Endings::new(at_once, stopping, "the batches that were not answered");
         let runtimes = stream.runtimes().clone();
-        let (sender, messages) = channel();
+        let (sender, messages) = channel(MAX_UNREAD, BROKEN_OFF);
         let mut served = ServedStream {
             stream,
             login: OpenLogin::new(&self.login, &call.credentials),
@@ -184,7 +187,7 @@ struct ServedStream {
     batches: AnnotatedBatches,
     columns: AnswerColumns,
     listed: ListedStatement,
-    sender: mpsc::Sender<Answer>,
+    sender: mpsc::Sender<Answer<AnswerMessage>>,
     /// Size of the keys that are read ahead.
     window: usize,
     idle_timeout: Duration,
