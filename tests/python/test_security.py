@@ -752,9 +752,8 @@ def test_a_described_query_has_the_name_of_its_user(secured, admin, user, table)
             options = flight.FlightCallOptions(headers=[client.authenticate_basic_token(name, PASSWORD)])
             handle = flight_sql.prepared(client, query, options)[1]
             for _ in range(2):
-                assert flight_sql.rows(client, flight_sql.prepared_command(handle), options)["who"].to_pylist() == [
-                    name
-                ]
+                found = flight_sql.rows(client, flight_sql.prepared_command(handle), options)
+                assert found["who"].to_pylist() == [name]
 
 
 @contextmanager

@@ -2,7 +2,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Cast, Expr, LogicalPlan};
 use volary_exec::rewrite::{has_part, rewrite_expressions};
@@ -37,46 +37,42 @@ pub(super) fn coerced_schema(state: &SessionState, plan: &LogicalPlan) -> Result
 /// `round(decimal, 2)` does. The analyzer casts the arguments, and only the optimizer would compute
 /// the casts.
 fn with_literal_arguments(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let mut has_cast_argument = false;
-    plan.apply_with_subqueries(|node| {
-        has_cast_argument |= has_part(node, |part| {
-            let Expr::ScalarFunction(call) = part else {
-                return false;
-            };
-            call.args.iter().any(|argument| {
-                matches!(argument, Expr::Cast(cast) if matches!(*cast.expr, Expr::Literal(..)))
-            })
-        })?;
-        Ok(if has_cast_argument {
-            TreeNodeRecursion::Stop
-        } else {
-            TreeNodeRecursion::Continue
-        })
-    })?;
-    if !has_cast_argument {
+    let has_cast_argument = |part: &Expr| {
+        let Expr::ScalarFunction(call) = part else {
+            return false;
+        };
+        call.args.iter().any(is_cast_of_literal)
+    };
+    if !has_part_anywhere(&plan, has_cast_argument)? {
         return Ok(plan);
     }
     let typed = plan.transform_up_with_subqueries(|node| {
-        let node = rewrite_expressions(node, |part, _| match part {
-            Expr::Cast(Cast { expr, field }) => Ok(match *expr {
-                Expr::Literal(value, metadata) => match value.cast_to(field.data_type()) {
-                    Ok(value) => Transformed::yes(Expr::Literal(value, metadata)),
-                    // Running the statement reports the error, unless the cast is never reached.
-                    Err(_) => {
-                        let expr = Box::new(Expr::Literal(value, metadata));
-                        Transformed::no(Expr::Cast(Cast { expr, field }))
-                    }
-                },
-                other => {
-                    let expr = Box::new(other);
-                    Transformed::no(Expr::Cast(Cast { expr, field }))
-                }
-            }),
-            other => Ok(Transformed::no(other)),
+        let node = rewrite_expressions(node, |part, _| {
+            Ok(match computed_cast(&part) {
+                Some(literal) => Transformed::yes(literal),
+                None => Transformed::no(part),
+            })
         })?;
         Ok(Transformed::yes(node.data.recompute_schema()?))
     })?;
     Ok(typed.data)
+}
+
+fn is_cast_of_literal(expression: &Expr) -> bool {
+    matches!(expression, Expr::Cast(cast) if matches!(*cast.expr, Expr::Literal(..)))
+}
+
+/// Returns the value of a cast of a literal. Returns `None` for another expression and for a cast
+/// that fails: running the statement reports the error, unless the cast is never reached.
+fn computed_cast(expression: &Expr) -> Option<Expr> {
+    let Expr::Cast(Cast { expr, field }) = expression else {
+        return None;
+    };
+    let Expr::Literal(value, metadata) = expr.as_ref() else {
+        return None;
+    };
+    let value = value.cast_to(field.data_type()).ok()?;
+    Some(Expr::Literal(value, metadata.clone()))
 }
 
 /// Refuses a statement with a correlated subquery for which the optimizer finds no join. Otherwise,
@@ -96,17 +92,20 @@ pub(super) fn check_correlations(state: &SessionState, plan: &LogicalPlan) -> Re
 }
 
 fn has_correlation(plan: &LogicalPlan) -> Result<bool> {
+    has_part_anywhere(plan, |part| {
+        matches!(
+            part,
+            Expr::OuterReferenceColumn(_, _) | Expr::SetComparison(_)
+        )
+    })
+}
+
+/// Returns whether `is_match` is true for any part of the expressions of a plan, subqueries
+/// included.
+fn has_part_anywhere(plan: &LogicalPlan, is_match: impl Fn(&Expr) -> bool) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expression| {
-            found |= expression.exists(|part| {
-                Ok(matches!(
-                    part,
-                    Expr::OuterReferenceColumn(_, _) | Expr::SetComparison(_)
-                ))
-            })?;
-            Ok(TreeNodeRecursion::Continue)
-        })?;
+        found = has_part(node, &is_match)?;
         Ok(if found {
             TreeNodeRecursion::Stop
         } else {
