@@ -42,7 +42,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 const PROBES: u32 = 2;
 const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
 /// Number of frames that a window has room for, if their size is not limited otherwise.
-const FRAMES_PER_WINDOW: u32 = 16;
+const FRAMES_PER_WINDOW: u32 = 4;
 /// The smallest limit on the size of a frame that HTTP/2 allows. It is also its default.
 const MIN_FRAME_BYTES: u32 = 16 << 10;
 /// Larger frames save little more time.

@@ -19,8 +19,8 @@ use volary_flight_proto::Result;
 
 use super::StatementDescription;
 use super::context::StatementContext;
-use super::generic::StatementKey;
 use super::kept_plan::{PlanDependencies, is_repeatable_query, replace_tables};
+use super::statement_key::StatementKey;
 
 /// Time for which the results of describing a statement are kept. Drivers run a statement right
 /// after they have described it.

@@ -79,6 +79,8 @@ mod session_life;
 pub mod settings;
 /// Plans and runs one statement.
 mod statement;
+/// Identifies a statement together with everything that decides how it is planned.
+mod statement_key;
 /// Lets statements wait until they may run.
 mod statement_queue;
 /// Creates temporary tables of sessions, and drops them when their sessions end.

@@ -11,11 +11,11 @@ use volary_planner::{analysis, explain};
 
 use super::context::StatementContext;
 use super::errors::with_advice;
-use super::generic::StatementKey;
 use super::listing::is_listing;
 use super::result_columns::{
     announced_schema, combine_names_and_types, returns_rows, with_sql_types,
 };
+use super::statement_key::StatementKey;
 use super::{Engine, PlannedQuery};
 
 /// Creates the physical plan of a statement that returns rows, with everything that running it

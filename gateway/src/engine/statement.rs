@@ -20,12 +20,13 @@ use super::described_statements::DescribedStatement;
 use super::description::describe_rows;
 use super::errors::with_advice;
 use super::frame_parameters::FrameParameters;
-use super::generic::{Lookup, StatementKey};
+use super::generic::Lookup;
 use super::logical_plan::{parse_in_context, plan_logically, shows_plans_of_workers};
 use super::outcome::Start;
 use super::plan_query::plan_query;
 use super::query::{EarlierPlan, PlannedQuery};
 use super::result_columns::{coerced_schema, columns_fingerprint, returns_rows};
+use super::statement_key::StatementKey;
 use super::unfit_values::unfit_value_error;
 use super::{
     Completion, Engine, Session, StatementDescription, StatementOutcome, access, batch_id,

@@ -68,8 +68,10 @@ impl<P: MemoryPool> MemoryPool for ProcessLimitedPool<P> {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        // The memory of the process is not even looked at for small reservations: asking the
+        // allocator for it took 3 % of the time of point queries.
         let is_small = reservation.size().saturating_add(additional) <= SMALL_BYTES;
-        if let Some(excess) = self.process.excess().filter(|_| !is_small) {
+        if !is_small && let Some(excess) = self.process.excess() {
             return Err(DataFusionError::ResourcesExhausted(excess.to_string()));
         }
         self.inner.try_grow(reservation, additional)

@@ -36,7 +36,6 @@ use volary_flight_proto::snapshot::Snapshot;
 use volary_node::memory;
 
 use plan_attempt::PlanAttempt;
-use volary_catalog::access::Rights;
 use volary_catalog::{CatalogState, Table};
 use volary_planner::gather::{QueryContext, RunSpan};
 use volary_planner::generic_plan::GenericPlan;
@@ -45,7 +44,8 @@ use super::context::StatementContext;
 use super::kept_plan::PlanDependencies;
 use super::parameters::Parameters;
 use super::session::Claimant;
-use super::{Engine, PlannedQuery, Session, StatementDescription};
+use super::statement_key::StatementKey;
+use super::{Engine, PlannedQuery, StatementDescription};
 use crate::client_types::ClientSchemas;
 use crate::sql::explained::explained_statement;
 use crate::sql::literals::Template;
@@ -79,19 +79,6 @@ pub(super) struct GenericPlans {
     capacity_bytes: usize,
 }
 
-/// A statement, with the settings and rights that it is planned with.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct StatementKey {
-    sql: String,
-    /// The user of the statement. `None` for users who may do everything.
-    user: Option<String>,
-    settings: Vec<(String, String)>,
-    /// The limit for the memory of each query of the user, in bytes, if the user has one.
-    query_memory: Option<u64>,
-    /// The [number](CatalogState::temporary_names) of the temporary tables that the session has.
-    temporary_names: Option<u64>,
-}
-
 /// What is known about a statement.
 #[derive(Debug, Clone)]
 enum CacheEntry {
@@ -115,9 +102,7 @@ fn is_attempt_due(planned: u32) -> bool {
 
 /// Returns the estimated size of an entry of the cache, in bytes.
 fn entry_bytes(key: &StatementKey, entry: &CacheEntry) -> usize {
-    let settings = key.settings.iter();
-    let settings: usize = settings.map(|(name, value)| name.len() + value.len()).sum();
-    let statement = key.sql.len() + settings;
+    let statement = key.bytes();
     let plan = match entry {
         CacheEntry::None { .. } => 0,
         CacheEntry::Plan(generic) => {
@@ -128,43 +113,6 @@ fn entry_bytes(key: &StatementKey, entry: &CacheEntry) -> usize {
         }
     };
     ENTRY_BYTES + statement + plan
-}
-
-impl StatementKey {
-    /// Creates the key of a statement of this session, whose user has these rights.
-    pub(super) fn new(
-        session: &Session,
-        catalog: &CatalogState,
-        rights: &Rights,
-        sql: &str,
-    ) -> Self {
-        let mut settings: Vec<_> = session.settings().into_iter().collect();
-        settings.sort_unstable();
-        let user = (!rights.is_unrestricted()).then(|| rights.user().to_owned());
-        Self {
-            sql: sql.to_owned(),
-            user,
-            settings,
-            query_memory: rights.limits().query_memory,
-            temporary_names: session
-                .temporary_session()
-                .and_then(|session| catalog.temporary_names(session)),
-        }
-    }
-
-    /// Returns whether the statement has this key in a context that was created after the key.
-    /// Another call of the session may have changed settings or temporary tables meanwhile.
-    pub(super) fn is_of(&self, session: &Session, context: &StatementContext) -> bool {
-        *self == Self::new(session, &context.catalog, &context.rights, &self.sql)
-    }
-
-    /// Returns the key of another statement with the same settings and rights.
-    fn of_other(&self, sql: String) -> Self {
-        Self {
-            sql,
-            ..self.clone()
-        }
-    }
 }
 
 /// A statement that is planned now, with its generic plan if it has one.
@@ -222,7 +170,7 @@ impl GenericPlans {
         let has_values = values.is_some_and(|values| values.num_columns() > 0);
         if lookup.plan.is_none()
             && !has_values
-            && let Some(template) = Template::of(&lookup.key.sql)
+            && let Some(template) = Template::of(lookup.key.sql())
         {
             let key = lookup.key.of_other(template.sql);
             lookup.plan = self.find(catalog, &key).map(|plan| MatchingPlan {
@@ -290,7 +238,7 @@ impl GenericPlans {
         query: &PlannedQuery,
         values: Option<&RecordBatch>,
     ) -> Option<String> {
-        let key = explaining.of_other(explained_statement(&explaining.sql)?.to_owned());
+        let key = explaining.of_other(explained_statement(explaining.sql())?.to_owned());
         let lookup = self.look_up(&context.catalog, key, values);
         if let Some(generic) = &lookup.plan
             && generic.suitable_values(values).is_some()
@@ -298,7 +246,7 @@ impl GenericPlans {
             let text = lookup
                 .template
                 .as_ref()
-                .map_or(&lookup.key.sql, |(key, _)| &key.sql);
+                .map_or(lookup.key.sql(), |(key, _)| key.sql());
             return Some(format!("used: the kept plan of {text}"));
         }
         if let Some((key, literals)) = &lookup.template {
@@ -320,7 +268,7 @@ impl GenericPlans {
 
     /// Says when a statement gets a generic plan that could have one now.
     fn explain_absence(&self, context: &StatementContext, key: &StatementKey) -> String {
-        let text = &key.sql;
+        let text = key.sql();
         match self.entries.get(key) {
             Some(CacheEntry::Plan(generic))
                 if generic.dependencies.is_current(&context.catalog) =>

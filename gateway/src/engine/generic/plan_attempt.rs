@@ -10,14 +10,15 @@ use volary_planner::fragment::statement_parameter;
 use volary_planner::gather::QueryContext;
 use volary_planner::generic_plan::GenericPlan;
 
+use super::CachedPlan;
 use super::parameter_uses::count_uses;
-use super::{CachedPlan, StatementKey};
 use crate::engine::PlannedQuery;
 use crate::engine::context::StatementContext;
 use crate::engine::description::describe_rows;
 use crate::engine::frame_parameters::FrameParameters;
 use crate::engine::kept_plan::{PlanDependencies, is_repeatable_query, replace_tables};
 use crate::engine::parameters::{Parameters, parameter_index, replace_parameters, with_types};
+use crate::engine::statement_key::StatementKey;
 use crate::sql::parse::{Statement, parse};
 
 /// The outcome of an attempt to make a generic plan.
@@ -42,7 +43,7 @@ pub(super) async fn make_plan_of_template(
     query: &PlannedQuery,
     literals: &RecordBatch,
 ) -> Result<PlanAttempt> {
-    let Statement::Planned(mut statement) = parse(&template.sql)? else {
+    let Statement::Planned(mut statement) = parse(template.sql())? else {
         return Err(Error::internal("the template of a query is no query"));
     };
     if !FrameParameters::replace(&mut statement, Some(literals))?.is_empty() {

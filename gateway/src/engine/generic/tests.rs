@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use volary_catalog::access::Rights;
+use volary_catalog::access::{LimitChange, LimitChanges, NewPrincipal, PrincipalKind, Rights};
 use volary_catalog::{Catalog, RedbStore};
 use volary_flight_proto::membership::JoinRequest;
 use volary_node::disk::LocalDisk;
@@ -16,7 +16,7 @@ use volary_planner::gather::{GatherExec, WorkerTarget};
 use super::*;
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::engine::StatementOutcome;
+use crate::engine::{Session, StatementOutcome};
 use crate::login::Passwords;
 
 const WORKERS: u64 = 5;
@@ -317,16 +317,33 @@ fn values_of_another_type_delay_the_plan_and_do_not_prevent_it() {
 #[test]
 fn a_user_with_a_limit_for_memory_shares_no_plan_with_others() {
     with_engine(|fixture| async move {
-        let sql = "SELECT v FROM t WHERE k = 1";
-        let catalog = fixture.engine.catalog.state();
-        let rights = fixture.session.rights();
-        let key = StatementKey::new(&fixture.session, &catalog, rights, sql);
-        assert_eq!(key.query_memory, rights.limits().query_memory);
-        let limited = StatementKey {
-            query_memory: Some(1 << 20),
-            ..key.clone()
+        let catalog = &fixture.engine.catalog;
+        let administrator = |name: &str, query_memory| NewPrincipal {
+            name: name.to_owned(),
+            kind: PrincipalKind::User,
+            password: Some("a hash".to_owned()),
+            admin: true,
+            limits: LimitChanges {
+                query_memory,
+                ..LimitChanges::default()
+            },
         };
-        assert_ne!(key, limited);
+        let by = Arc::new(Rights::of_gateway());
+        for (name, query_memory) in [
+            ("kea", LimitChange::Keep),
+            ("kaka", LimitChange::Keep),
+            ("weka", LimitChange::Set(1 << 20)),
+        ] {
+            let user = administrator(name, query_memory);
+            catalog.create_principal(user, false, &by).await.unwrap();
+        }
+        let state = catalog.state();
+        let key = |user: &str| {
+            let rights = state.access().rights(user).unwrap();
+            StatementKey::new(&fixture.session, &state, rights, "SELECT v FROM t")
+        };
+        assert_eq!(key("kea"), key("kaka"));
+        assert_ne!(key("kea"), key("weka"));
     });
 }
 
